@@ -1,0 +1,2 @@
+//! The proxium binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! A project's own credentials, encrypted at rest.

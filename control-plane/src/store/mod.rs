@@ -1,0 +1,116 @@
+//! Redis: the one home of everything that outlives a call.
+//!
+//! All keys of a project share one hash slot, by the `{project}` in their names, so that one script can touch them on a cluster.
+//! [`name`] holds every name; nothing else spells one.
+
+use fred::prelude::*;
+use std::time::Duration;
+
+/// Redis could not answer, or what it holds cannot be read.
+#[derive(Debug)]
+pub enum StoreError {
+    /// Not reachable, busy loading, or out of memory: try again.
+    Unavailable(fred::error::Error),
+    /// A record that this version cannot read; the text names it.
+    Corrupt(String),
+}
+
+impl std::fmt::Display for StoreError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unavailable(error) => write!(f, "Redis cannot answer: {error}"),
+            Self::Corrupt(what) => write!(f, "unreadable record in Redis: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<fred::error::Error> for StoreError {
+    fn from(error: fred::error::Error) -> Self {
+        Self::Unavailable(error)
+    }
+}
+
+/// A client that reconnects by itself for ever. `url`: `redis://`, `rediss://`, `redis-cluster://`, `redis-sentinel://`.
+///
+/// Returns at once; until Redis is there, commands fail with [`StoreError::Unavailable`] after two seconds.
+///
+/// # Errors
+/// The URL is not one of these.
+pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
+    let mut builder = Builder::from_config(Config::from_url(url)?);
+    builder
+        .with_performance_config(|performance| performance.default_command_timeout = Duration::from_secs(2))
+        .with_connection_config(|connection| {
+            connection.connection_timeout = Duration::from_secs(2);
+            connection.internal_command_timeout = Duration::from_secs(2);
+            connection.max_command_attempts = 1;
+        })
+        .set_policy(ReconnectPolicy::new_constant(0, 200));
+    let client = builder.build()?;
+    client.connect();
+    Ok(client)
+}
+
+/// The names of all keys in Redis.
+pub mod name {
+    /// Stream of changes that filters must hear of: field `key_hash` (hex) or `project` (id).
+    pub const CHANGES: &str = "px:changes";
+    /// Stream of all changes made through the admin API, for people.
+    pub const AUDIT: &str = "px:audit";
+    /// Set of all project ids.
+    pub const PROJECTS: &str = "px:projects";
+
+    /// `<project>/<key id>` of the key with this SHA-256 (lower-case hex).
+    #[must_use]
+    pub fn key_hash(hash: &str) -> String {
+        format!("px:keyhash:{hash}")
+    }
+
+    /// What stands before every name of a project; scripts build the names of reservations from it.
+    #[must_use]
+    pub fn prefix(project: &str) -> String {
+        format!("px:{{{project}}}:")
+    }
+
+    macro_rules! of_project {
+        ($($(#[$doc:meta])* $fn:ident($($arg:ident),*) = $text:literal;)*) => {
+            $($(#[$doc])* #[must_use] pub fn $fn(project: &str $(, $arg: &str)*) -> String {
+                format!(concat!("px:{{{}}}:", $text), project $(, $arg)*)
+            })*
+        };
+    }
+
+    of_project! {
+        /// Hash `record` (JSON), `monthly_cap` (nano-USD, absent: none), `reset_day` (1-31, absent: 1).
+        project() = "project";
+        /// Set of key ids.
+        keys() = "keys";
+        /// Hash `record` (JSON), `hash` (hex), `revoked` (`1` or absent), `expires_at_ms` (absent: never) and the ceilings
+        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none).
+        key(key_id) = "key:{}";
+        /// Set of `x-proxium-source` values that have settings.
+        senders() = "senders";
+        /// Hash `record` (JSON) and the ceilings as in [`key`].
+        sender(source) = "sender:{}";
+        /// Hash provider to sealed secret.
+        credentials() = "credentials";
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`; made with the project, without expiry.
+        state() = "state";
+        /// Hash of a key's sliding windows.
+        key_window(key_id) = "window:key:{}";
+        /// Hash of a sender's sliding windows.
+        sender_window(source) = "window:sender:{}";
+        /// Hash of one reservation.
+        reservation(id) = "reservation:{}";
+        /// Sorted set of held reservations by due instant (ms).
+        due() = "due";
+        /// Stream of ledger records.
+        ledger() = "ledger";
+        /// A stored answer by the hex of its exact key (cache Redis).
+        answer(cache_key) = "answer:{}";
+        /// Sorted set of stored answers by expiry (cache Redis).
+        answers() = "answers";
+    }
+}

@@ -1,0 +1,41 @@
+//! What the filter and the control plane say to each other, and exact money.
+//!
+//! The messages are protobuf, derived by hand (no `protoc`): a tag, once released, keeps its number and its meaning for ever, since
+//! filters and control planes of different versions talk during a roll-out. `tests/golden.rs` pins the bytes. Every call is an HTTP/2
+//! `POST` of one message to one of [`path`]'s paths with the header [`SECRET_HEADER`]; the answer is 200 with one message, 400 for bytes
+//! that do not decode, 401 for a wrong secret, 503 when Redis cannot answer (try again; every message is idempotent by its id).
+
+mod admit;
+mod catalog;
+mod key;
+mod money;
+mod settle;
+mod snapshot;
+
+pub use admit::{
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Hit, Hold, Limit, OwnCredential, RateLimit, Refused, StoredAnswer, Window,
+    admit_reply,
+};
+pub use catalog::{Breaker, Catalog, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
+pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
+pub use money::{MoneyError, NanoUsd};
+pub use settle::{Attempt, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, settlement};
+pub use snapshot::{Change, SnapshotReply, SnapshotRequest, change};
+
+/// Carries the secret that filters and control planes share.
+pub const SECRET_HEADER: &str = "x-proxium-secret";
+
+/// The paths of the internal port.
+pub mod path {
+    /// [`crate::AuthenticateRequest`] to [`crate::AuthenticateReply`].
+    pub const AUTHENTICATE: &str = "/v1/authenticate";
+    /// [`crate::AdmitRequest`] to [`crate::AdmitReply`].
+    pub const ADMIT: &str = "/v1/admit";
+    /// [`crate::SettleRequest`] to [`crate::SettleReply`].
+    pub const SETTLE: &str = "/v1/settle";
+    /// [`crate::SnapshotRequest`] to [`crate::SnapshotReply`].
+    pub const SNAPSHOT: &str = "/v1/snapshot";
+}
+
+/// Every due hold is charged this long after the deadline of its call: time for a settlement that is on its way.
+pub const HOLD_GRACE_MS: u64 = 30_000;

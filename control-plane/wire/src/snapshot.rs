@@ -1,0 +1,56 @@
+//! What changed, polled by every filter once a second.
+
+use crate::Catalog;
+
+/// Asks for what changed since the last answer. All empty: tell everything.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct SnapshotRequest {
+    /// [`SnapshotReply::catalog_revision`] of the last answer.
+    #[prost(string, tag = "1")]
+    pub catalog_revision: String,
+    /// [`SnapshotReply::cursor`] of the last answer.
+    #[prost(string, tag = "2")]
+    pub cursor: String,
+}
+
+/// The state of things; only what is new when the asker knows the rest.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SnapshotReply {
+    /// Names the catalog and the platform's credentials; opaque.
+    #[prost(string, tag = "1")]
+    pub catalog_revision: String,
+    /// The catalog, unless the asker has it.
+    #[prost(message, optional, tag = "2")]
+    pub catalog: Option<Catalog>,
+    /// Names the newest change told here; the same on every control plane.
+    #[prost(string, tag = "3")]
+    pub cursor: String,
+    /// Changes since the asker's cursor.
+    #[prost(message, repeated, tag = "4")]
+    pub changes: Vec<Change>,
+    /// The asker's cursor is too old or unknown: forget every cached key record.
+    #[prost(bool, tag = "5")]
+    pub forget_all: bool,
+}
+
+/// One change of the admin API.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Change {
+    /// What changed.
+    #[prost(oneof = "change::What", tags = "1, 2")]
+    pub what: Option<change::What>,
+}
+
+/// Parts of [`Change`].
+pub mod change {
+    /// What to forget.
+    #[derive(Clone, PartialEq, Eq, prost::Oneof)]
+    pub enum What {
+        /// The record of the key with this SHA-256.
+        #[prost(bytes, tag = "1")]
+        KeyHash(Vec<u8>),
+        /// Every key record of this project.
+        #[prost(string, tag = "2")]
+        Project(String),
+    }
+}

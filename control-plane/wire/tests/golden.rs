@@ -1,0 +1,67 @@
+//! Pins the bytes of the messages: a tag keeps its number and its meaning for ever.
+
+use prost::Message;
+use proxium_wire::{
+    AdmitReply, AdmitRequest, Alternative, Call, Hold, Limit, RateLimit, Refused, Settlement, Window, admit_reply, settlement,
+};
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn an_admission_keeps_its_bytes() {
+    let request = AdmitRequest {
+        id: "r".into(),
+        project: "p".into(),
+        key_id: "k".into(),
+        source: "s".into(),
+        call: Call { endpoint: 1, requested_model: "a".into(), resolved_model: "b".into(), end_user: "u".into(), started_at_ms: 7 },
+        normal: Alternative {
+            cache_key: vec![0xff],
+            hold: Hold { input_tokens: 1, output_tokens: 2, nano_usd: 3 },
+            providers: vec!["o".into()],
+        },
+        soft_cap: None,
+        hold_ms: 300,
+        side_call: true,
+    };
+    let bytes = request.encode_to_vec();
+    assert_eq!(
+        hex(&bytes),
+        "0a0172120170".to_owned()
+            + "1a016b220173"
+            + "2a0d0801120161"
+            + "1a01622201752807"
+            + "320e0a01ff12060801100218031a016f"
+            + "40ac024801"
+    );
+    assert_eq!(AdmitRequest::decode(bytes.as_slice()).ok(), Some(request));
+}
+
+#[test]
+fn a_refusal_keeps_its_bytes() {
+    let reply = AdmitReply {
+        outcome: Some(admit_reply::Outcome::Refused(Refused {
+            limit: Limit::TokensPerMinute.into(),
+            of_sender: true,
+            retry_after_ms: Some(5),
+            rate_limit: RateLimit { requests: None, tokens: Some(Window { limit: 9, remaining: 0, reset_ms: 8 }) },
+        })),
+    };
+    assert_eq!(hex(&reply.encode_to_vec()), "1a0e0803100118052206120408091808");
+}
+
+#[test]
+fn a_release_keeps_its_bytes() {
+    let release = Settlement {
+        id: "r".into(),
+        project: "p".into(),
+        key_id: "k".into(),
+        source: String::new(),
+        end: Some(settlement::End::Release(proxium_wire::Release {})),
+    };
+    assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200");
+}
