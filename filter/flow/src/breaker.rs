@@ -104,8 +104,10 @@ impl State {
             Outcome::Failure => {
                 self.count(now_ms, settings, true);
                 self.in_a_row = self.in_a_row.saturating_add(1);
-                let (calls, failures) = self.cells.iter().fold((0u64, 0u64), |sum, cell| (sum.0 + u64::from(cell.0), sum.1 + u64::from(cell.1)));
-                let share_reached = calls >= u64::from(settings.min_requests) && failures * 1_000_000 >= calls * u64::from(settings.failure_ratio_ppm);
+                let (calls, failures) =
+                    self.cells.iter().fold((0u64, 0u64), |sum, cell| (sum.0 + u64::from(cell.0), sum.1 + u64::from(cell.1)));
+                let share_reached =
+                    calls >= u64::from(settings.min_requests) && failures * 1_000_000 >= calls * u64::from(settings.failure_ratio_ppm);
                 if self.in_a_row >= settings.consecutive_failures || share_reached {
                     self.open(now_ms, settings);
                 }
@@ -181,8 +183,14 @@ mod tests {
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
-    const SETTINGS: Settings =
-        Settings { consecutive_failures: 5, failure_ratio_ppm: 500_000, min_requests: 20, window_ms: 30_000, cooldown_ms: 30_000, max_cooldown_ms: 300_000 };
+    const SETTINGS: Settings = Settings {
+        consecutive_failures: 5,
+        failure_ratio_ppm: 500_000,
+        min_requests: 20,
+        window_ms: 30_000,
+        cooldown_ms: 30_000,
+        max_cooldown_ms: 300_000,
+    };
     const T: u64 = 1_800_000_000_000;
 
     fn opened() -> State {

@@ -37,8 +37,10 @@ pub struct Route {
     pub stages: &'static [StageName],
 }
 
-const ROUTES: &[(&str, Route)] =
-    &[("/v1/chat/completions", Route { endpoint: Endpoint::Chat, dialect: Dialect::Openai, upstream_path: "/chat/completions", stages: FULL })];
+const ROUTES: &[(&str, Route)] = &[(
+    "/v1/chat/completions",
+    Route { endpoint: Endpoint::Chat, dialect: Dialect::Openai, upstream_path: "/chat/completions", stages: FULL },
+)];
 
 /// The route of a request; `path` without its query. `None`: not proxium's.
 #[must_use]

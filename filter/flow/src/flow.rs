@@ -13,7 +13,7 @@ pub enum Event {
     Body(Vec<u8>),
     /// The body is larger than [`Effect::ReadBody`] allows.
     TooLarge,
-    /// The VM holds too many bodies to take this one.
+    /// The VM holds too many bodies and answers to take this one.
     Overloaded,
     /// The end of [`Effect::Call`] or [`Effect::Settle`].
     Reply(Reply),
@@ -102,9 +102,12 @@ impl Stage {
             (Self::Reading(opened), Event::TooLarge) => {
                 Turn::refuse(&Refusal::RequestTooLarge(opened.max_body_bytes()), opened.head.route.dialect, &opened.head.request_id)
             }
-            (Self::Reading(opened), Event::Overloaded) => Turn::refuse(&Refusal::Overloaded, opened.head.route.dialect, &opened.head.request_id),
+            (Self::Reading(opened), Event::Overloaded) => {
+                Turn::refuse(&Refusal::Overloaded, opened.head.route.dialect, &opened.head.request_id)
+            }
             (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
             (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
+            (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),
             (Self::Recording(response), Event::Reply(_)) => Turn::done(vec![Effect::Respond(*response)]),
             (stage, _) => Turn { stage, effects: Vec::new() },
         }

@@ -252,7 +252,8 @@ impl Members<'_> {
             return Err(Fault::DuplicateMember(twice.name.chars().take(60).collect()));
         }
         if !in_order {
-            let sorted: Vec<u8> = self.list.iter().flat_map(|member| out.get(member.written.clone()).unwrap_or_default()).copied().collect();
+            let sorted: Vec<u8> =
+                self.list.iter().flat_map(|member| out.get(member.written.clone()).unwrap_or_default()).copied().collect();
             out.truncate(self.start);
             out.extend_from_slice(&sorted);
             out.push(b'}');
@@ -289,7 +290,10 @@ mod tests {
 
     #[test]
     fn members_are_sorted_and_spaces_go() {
-        assert_eq!(canonical(" { \"b\" : [ 1 , { \"d\":true, \"c\" : null } ] ,\n\"a\":\"x \\\" }\" } "), r#"{"a":"x \" }","b":[1,{"c":null,"d":true}]}"#);
+        assert_eq!(
+            canonical(" { \"b\" : [ 1 , { \"d\":true, \"c\" : null } ] ,\n\"a\":\"x \\\" }\" } "),
+            r#"{"a":"x \" }","b":[1,{"c":null,"d":true}]}"#
+        );
         assert_eq!(canonical("{}"), "{}");
         assert_eq!(canonical(r#"{"a":{},"b":[]}"#), r#"{"a":{},"b":[]}"#);
     }

@@ -55,7 +55,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_token_has_its_price_and_counts_once() {
-        let usage = Usage { input: 3, cached_input: 2_455, cache_write_5m: 12_304, cache_write_1h: 1, output: 550, reasoning: 500, searches: 0 };
+        let usage =
+            Usage { input: 3, cached_input: 2_455, cache_write_5m: 12_304, cache_write_1h: 1, output: 550, reasoning: 500, searches: 0 };
         assert_eq!(cost(&usage, &PRICES), NanoUsd((3 * 250 + 2_455 * 25) + (12_304 * 3_125 / 10) + 500 + 550 * 2_000));
     }
 

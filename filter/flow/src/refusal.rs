@@ -95,12 +95,16 @@ impl Refusal {
             Self::InvalidRequest { message, .. } => message.clone(),
             Self::MissingKey => "No key was sent. Send your proxium key as `Authorization: Bearer px_...` or as `x-api-key`.".into(),
             Self::InvalidKey => "This key is unknown, revoked or expired. Check it, or ask for a new one.".into(),
-            Self::ModelNotAllowed(model) => format!("This key may not use `{model}`, nor any model that `{model}` stands for. Ask for a key that may, or name another model."),
+            Self::ModelNotAllowed(model) => format!(
+                "This key may not use `{model}`, nor any model that `{model}` stands for. Ask for a key that may, or name another model."
+            ),
             Self::ModelNotFound(model) => format!("There is no model, tier or rule named `{model}` for this endpoint. Check the name."),
             Self::PathNotFound => "There is nothing at this path and method.".into(),
             Self::RequestTooLarge(limit) => format!("The request body is larger than {limit} bytes. Send a smaller one."),
             Self::Capped(refused) => capped_message(refused),
-            Self::DeadlineExceeded => "No model answered before the deadline. Give more time in `x-proxium-timeout-ms`, or try again.".into(),
+            Self::DeadlineExceeded => {
+                "No model answered before the deadline. Give more time in `x-proxium-timeout-ms`, or try again.".into()
+            }
             Self::ProvidersFailed(failed) => {
                 let attempts: Vec<String> = failed.attempts.iter().map(|(model, outcome)| format!("{model}: {outcome}")).collect();
                 format!("No model could answer ({}). Try again later.", attempts.join("; "))
@@ -209,9 +213,15 @@ mod tests {
     fn each_dialect_has_its_own_shape() {
         let refusal = Refusal::ModelNotFound("gpt-9".into());
         let openai = body(&refusal, Dialect::Openai);
-        assert_eq!((&openai["error"]["code"], &openai["error"]["type"], &openai["error"]["param"]), (&json!("model_not_found"), &json!("invalid_request_error"), &json!("model")));
+        assert_eq!(
+            (&openai["error"]["code"], &openai["error"]["type"], &openai["error"]["param"]),
+            (&json!("model_not_found"), &json!("invalid_request_error"), &json!("model"))
+        );
         let anthropic = body(&refusal, Dialect::Anthropic);
-        assert_eq!((&anthropic["type"], &anthropic["error"]["type"], &anthropic["request_id"]), (&json!("error"), &json!("not_found_error"), &json!("req_1")));
+        assert_eq!(
+            (&anthropic["type"], &anthropic["error"]["type"], &anthropic["request_id"]),
+            (&json!("error"), &json!("not_found_error"), &json!("req_1"))
+        );
     }
 
     #[test]

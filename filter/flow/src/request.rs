@@ -75,7 +75,10 @@ fn tag(headers: &Headers, name: &str) -> Result<String, Refusal> {
     let Some(text) = headers.get(name) else { return Ok(String::new()) };
     let visible = text.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
     if text.is_empty() || text.len() > MAX_TAG_BYTES || !visible {
-        return Err(Refusal::invalid(name, format!("The header `{name}` must be 1 to {MAX_TAG_BYTES} visible ASCII characters without spaces.")));
+        return Err(Refusal::invalid(
+            name,
+            format!("The header `{name}` must be 1 to {MAX_TAG_BYTES} visible ASCII characters without spaces."),
+        ));
     }
     Ok(text.to_owned())
 }
@@ -85,7 +88,10 @@ fn milliseconds(text: &str) -> Result<u64, Refusal> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>().unwrap_or(u64::MAX) {
         ms if digits && ms >= 1 => Ok(ms),
-        _ => Err(Refusal::invalid("x-proxium-timeout-ms", "The header `x-proxium-timeout-ms` must be a whole number of milliseconds, 1 or more.")),
+        _ => Err(Refusal::invalid(
+            "x-proxium-timeout-ms",
+            "The header `x-proxium-timeout-ms` must be a whole number of milliseconds, 1 or more.",
+        )),
     }
 }
 
@@ -127,7 +133,13 @@ mod tests {
 
     #[test]
     fn another_scheme_or_an_empty_token_is_no_key_and_two_keys_are_none() {
-        for missing in [&[][..], &[("authorization", "Basic cHg6MQ==")], &[("authorization", "Bearer ")], &[("authorization", "Bearer")], &[("x-api-key", "")]] {
+        for missing in [
+            &[][..],
+            &[("authorization", "Basic cHg6MQ==")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "Bearer")],
+            &[("x-api-key", "")],
+        ] {
             assert_eq!(key_hash(&lines(missing)), Err(Refusal::MissingKey));
         }
         assert_eq!(key_hash(&lines(&[("authorization", "Bearer a"), ("x-api-key", "b")])), Err(Refusal::InvalidKey));

@@ -36,7 +36,9 @@ impl Snapshot {
     #[must_use]
     pub fn new(revision: String, mut catalog: Catalog) -> Self {
         let providers: BTreeMap<String, Provider> = catalog.providers.drain(..).map(|provider| (provider.name.clone(), provider)).collect();
-        let entry = |model: Model| providers.get(&model.provider).map(|provider| (model.name.clone(), Rc::new(Entry { provider: provider.clone(), model })));
+        let entry = |model: Model| {
+            providers.get(&model.provider).map(|provider| (model.name.clone(), Rc::new(Entry { provider: provider.clone(), model })))
+        };
         let entries = catalog.models.drain(..).filter_map(entry).collect();
         Self { revision, catalog, entries }
     }

@@ -32,8 +32,8 @@ pub trait World {
     fn learn_snapshot(&self, reply: proxium_wire::SnapshotReply);
     /// What is remembered of this key.
     fn known_key(&self, hash: &KeyHash) -> Option<KnownKey>;
-    /// Remembers a key.
-    fn learn_key(&self, hash: KeyHash, record: Option<Rc<KeyRecord>>);
+    /// Remembers a key as it was at `asked_ms`; not if anything changed since, for the record may be older than the change.
+    fn learn_key(&self, hash: KeyHash, record: Option<Rc<KeyRecord>>, asked_ms: u64);
     /// No settlement more can be kept: take no new call.
     fn outbox_full(&self) -> bool;
     /// May this credential be called for this model now? A probe's claim ends by itself after `claim_ms`.

@@ -36,9 +36,13 @@ impl ChatRequest {
         if model.is_empty() || model.len() > 256 {
             return Err(Refusal::invalid("model", "`model` must be 1 to 256 bytes long."));
         }
-        let messages: Vec<&RawValue> = typed(body, "messages", "an array")?.ok_or_else(|| Refusal::invalid("messages", "`messages` is required."))?;
+        let messages: Vec<&RawValue> =
+            typed(body, "messages", "an array")?.ok_or_else(|| Refusal::invalid("messages", "`messages` is required."))?;
         if messages.is_empty() || messages.len() > MAX_MESSAGES {
-            return Err(Refusal::invalid("messages", format!("`messages` must have 1 to {MAX_MESSAGES} elements; it has {}.", messages.len())));
+            return Err(Refusal::invalid(
+                "messages",
+                format!("`messages` must have 1 to {MAX_MESSAGES} elements; it has {}.", messages.len()),
+            ));
         }
         if messages.iter().any(|message| !message.get().starts_with('{')) {
             return Err(Refusal::invalid("messages", "Every element of `messages` must be an object."));
@@ -128,7 +132,8 @@ impl ChatAnswer {
         if body.choices.is_empty() {
             return Err("no_choices");
         }
-        let complete = body.choices.iter().all(|choice| matches!(choice.finish_reason.as_deref(), Some("stop" | "tool_calls" | "function_call")));
+        let complete =
+            body.choices.iter().all(|choice| matches!(choice.finish_reason.as_deref(), Some("stop" | "tool_calls" | "function_call")));
         let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
         let usage = body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
         Ok(Self { usage, complete, message_bytes })
@@ -214,10 +219,15 @@ mod tests {
     fn cached_tokens_are_part_of_the_prompt_and_zero_is_zero() {
         let usage = |text: &str| answer(&format!(r#"{{"choices":[{{"finish_reason":"stop"}}],"usage":{text}}}"#)).unwrap().usage;
         assert_eq!(
-            usage(r#"{"prompt_tokens":100,"completion_tokens":9,"prompt_tokens_details":{"cached_tokens":64},"completion_tokens_details":{"reasoning_tokens":5}}"#),
+            usage(
+                r#"{"prompt_tokens":100,"completion_tokens":9,"prompt_tokens_details":{"cached_tokens":64},"completion_tokens_details":{"reasoning_tokens":5}}"#
+            ),
             Some(Usage { input: 36, cached_input: 64, output: 9, reasoning: 5, ..Usage::default() })
         );
-        assert_eq!(usage(r#"{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":9}}"#), Some(Usage { cached_input: 3, ..Usage::default() }));
+        assert_eq!(
+            usage(r#"{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":9}}"#),
+            Some(Usage { cached_input: 3, ..Usage::default() })
+        );
         assert_eq!(usage(r#"{"prompt_tokens":0,"completion_tokens":0,"prompt_tokens_details":null}"#), Some(Usage::default()));
         assert_eq!(usage("null"), None);
         assert_eq!(usage("{}"), None);

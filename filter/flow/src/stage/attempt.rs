@@ -14,7 +14,8 @@ use proxium_wire::{Attempt, Dialect, Settlement};
 use std::rc::Rc;
 
 /// Headers of the client that go on to a provider of the same dialect.
-const TO_PROVIDER: &[&str] = &["content-type", "accept", "user-agent", "traceparent", "tracestate", "anthropic-version", "anthropic-beta", "openai-beta"];
+const TO_PROVIDER: &[&str] =
+    &["content-type", "accept", "user-agent", "traceparent", "tracestate", "anthropic-version", "anthropic-beta", "openai-beta"];
 /// Headers of a provider that go on to the client; the rest tells of the operator's account.
 pub(super) const TO_CLIENT: &[&str] = &["content-type", "retry-after", "x-request-id", "request-id"];
 
@@ -86,7 +87,8 @@ impl Attempting {
         world.report(&self.lane, outcome, self.is_probe);
         let mut loud = None;
         if word == "status_401" || word == "status_403" {
-            loud = Some(Effect::CredentialRefused { credential: self.lane.credential, status: if word == "status_401" { 401 } else { 403 } });
+            loud =
+                Some(Effect::CredentialRefused { credential: self.lane.credential, status: if word == "status_401" { 401 } else { 403 } });
         }
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: word, ms: now_ms.saturating_sub(self.sent_ms) });
         let mut turn = match verdict {
@@ -109,6 +111,12 @@ impl Attempting {
         turn
     }
 
+    /// The answer is there and cannot be taken: our fault, so nothing is charged.
+    pub fn overloaded(self, world: &impl World) -> Turn {
+        world.report(&self.lane, Outcome::Nothing, self.is_probe);
+        self.call.refuse_after(&Refusal::Overloaded, Some(self.call.release()))
+    }
+
     /// The client left while the provider worked: the call slot stays, and the input is settled at this attempt's model.
     pub fn abandon(mut self, world: &impl World) -> Settlement {
         world.report(&self.lane, Outcome::Nothing, self.is_probe);
@@ -122,7 +130,8 @@ impl Attempting {
 /// one. `None`: the project has its own and it is not at hand.
 fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
     let provider = &entry.provider.name;
-    let own = |secret: Option<String>| (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret);
+    let own =
+        |secret: Option<String>| (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret);
     let platforms = || (Lane { credential: provider.clone(), model: entry.model.name.clone() }, entry.provider.credential.clone());
     match &call.admitted {
         Some(admitted) => match admitted.credentials.iter().find(|credential| credential.provider == *provider) {

@@ -23,7 +23,7 @@ pub struct Opening {
 #[derive(Debug)]
 enum WaitsFor {
     Snapshot,
-    Key,
+    Key { asked_ms: u64 },
 }
 
 /// Takes a request's head.
@@ -60,10 +60,10 @@ pub fn reply(opening: Opening, reply: &Reply, world: &impl World) -> Turn {
             }
             None => refuse(&head, &Refusal::ControlPlaneUnavailable),
         },
-        WaitsFor::Key => match control_plane::read::<AuthenticateReply>(reply) {
+        WaitsFor::Key { asked_ms } => match control_plane::read::<AuthenticateReply>(reply) {
             Some(answer) => {
                 let record = answer.key.map(Rc::new);
-                world.learn_key(key_hash, record.clone());
+                world.learn_key(key_hash, record.clone(), asked_ms);
                 check(head, key_hash, record, world)
             }
             None => match (world.config().on_control_plane_failure, world.known_key(&key_hash)) {
@@ -79,7 +79,10 @@ fn identify(head: Head, key_hash: KeyHash, world: &impl World) -> Turn {
         Some(known) if known.fresh => check(head, key_hash, known.record, world),
         _ => {
             let call = call(&head, world, path::AUTHENTICATE, &AuthenticateRequest { key_hash: key_hash.to_vec() });
-            Turn::wait(Stage::Authenticating(Box::new(Opening { head, key_hash, waits_for: WaitsFor::Key })), call)
+            Turn::wait(
+                Stage::Authenticating(Box::new(Opening { head, key_hash, waits_for: WaitsFor::Key { asked_ms: world.now_ms() } })),
+                call,
+            )
         }
     }
 }

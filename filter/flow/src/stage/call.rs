@@ -80,7 +80,9 @@ impl Call {
     /// Reads the body and goes on to the first stage after authentication.
     pub fn begin(opened: Opened, body: Vec<u8>, world: &impl World) -> Turn {
         let Opened { head, controls, key_hash, key, snapshot } = opened;
-        let read = Document::read(body, NOT_IN_CACHE_KEY).map_err(refused).and_then(|body| ChatRequest::read(&body).map(|request| (body, request)));
+        let read = Document::read(body, NOT_IN_CACHE_KEY)
+            .map_err(refused)
+            .and_then(|body| ChatRequest::read(&body).map(|request| (body, request)));
         let (body, request) = match read {
             Ok(read) => read,
             Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),

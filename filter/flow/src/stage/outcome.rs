@@ -58,7 +58,11 @@ pub fn judge(reply: Reply, share: Share, entry: &Entry, now_ms: u64) -> Verdict 
         404 => Verdict::NotFound(answer),
         401 | 403 | 408 => next(format!("status_{status}"), Outcome::Failure),
         400..=499 => Verdict::Return(answer),
-        _ => Verdict::Next { word: format!("status_{status}"), outcome: Outcome::Failure, retry_after_ms: retry_after_ms(&answer.headers, now_ms) },
+        _ => Verdict::Next {
+            word: format!("status_{status}"),
+            outcome: Outcome::Failure,
+            retry_after_ms: retry_after_ms(&answer.headers, now_ms),
+        },
     }
 }
 
@@ -90,7 +94,11 @@ mod tests {
     }
 
     fn answer(status: u16, body: &str, headers: &[(&'static str, &str)]) -> Reply {
-        Reply::Answer(Answer { status, headers: headers.iter().map(|(name, value)| (*name, *value)).collect(), body: body.as_bytes().to_vec() })
+        Reply::Answer(Answer {
+            status,
+            headers: headers.iter().map(|(name, value)| (*name, *value)).collect(),
+            body: body.as_bytes().to_vec(),
+        })
     }
 
     fn judged(reply: Reply) -> (String, Option<Outcome>) {
@@ -148,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_wait_is_read_in_every_form() {
-        let wait = |lines: &[(&'static str, &str)]| retry_after_ms(&lines.iter().map(|(name, value)| (*name, *value)).collect(), 784_111_770_000);
+        let wait =
+            |lines: &[(&'static str, &str)]| retry_after_ms(&lines.iter().map(|(name, value)| (*name, *value)).collect(), 784_111_770_000);
         assert_eq!(wait(&[("retry-after", "600")]), Some(600_000));
         assert_eq!(wait(&[("retry-after", "0.5")]), Some(500));
         assert_eq!(wait(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]), Some(7_000));

@@ -47,7 +47,7 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
         }
         Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(refused)),
         Some(Outcome::InvalidKey(())) => {
-            world.learn_key(call.key_hash, None);
+            world.learn_key(call.key_hash, None, world.now_ms());
             call.refuse(&Refusal::InvalidKey)
         }
         None if world.config().on_control_plane_failure == OnFailure::Allow => call.next(world),
@@ -86,7 +86,11 @@ fn hold(call: &Call) -> Hold {
     };
     let money = call.plan.iter().map(|entry| price::worst(input_tokens, output(entry), &entry.model.prices)).max().unwrap_or(NanoUsd::ZERO);
     let output_tokens = call.plan.iter().map(|entry| output(entry)).max().unwrap_or_default();
-    Hold { input_tokens: input_tokens.min(MAX_HELD_TOKENS), output_tokens: output_tokens.min(MAX_HELD_TOKENS), nano_usd: money.0.min(MAX_HELD_NANO_USD) }
+    Hold {
+        input_tokens: input_tokens.min(MAX_HELD_TOKENS),
+        output_tokens: output_tokens.min(MAX_HELD_TOKENS),
+        nano_usd: money.0.min(MAX_HELD_NANO_USD),
+    }
 }
 
 /// The input estimate, also used when a provider tells no usage.
