@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic, dead_code, missing_docs)] // test support: a surprise is a failed test
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, dead_code, missing_docs)] // test support: a surprise is a failed test
 //! A world for scripts: a clock that is set, breakers in a map, a catalog of three providers.
 
 use prost::Message;
