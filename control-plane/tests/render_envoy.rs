@@ -143,7 +143,7 @@ fn envoy_runs_what_is_rendered_and_takes_up_each_later_rendering_without_a_resta
         ("cluster_manager.cds.update_rejected", "0"),
         ("listener_manager.lds.update_rejected", "0"),
         ("http.proxium.rds.proxium.update_rejected", "0"),
-        ("http.proxium.extension_config_discovery.http_filter.proxium.config_fail", "0"),
+        ("extension_config_discovery.http_filter.proxium.config_fail", "0"),
     ] {
         assert_eq!(envoy.stat(stat).as_deref(), Some(value), "{stat}");
     }
@@ -158,7 +158,7 @@ fn envoy_runs_what_is_rendered_and_takes_up_each_later_rendering_without_a_resta
     eventually("the cluster is gone", || !envoy.admin("clusters").contains("provider-added::"));
 
     // Another filter and other settings of it.
-    let reloads = "http.proxium.extension_config_discovery.http_filter.proxium.config_reload";
+    let reloads = "extension_config_discovery.http_filter.proxium.config_reload";
     let before = envoy.stat(reloads);
     std::fs::write(envoy.dir.0.join("built.wasm"), [NO_OP_WASM, b"\0\x02\x01x"].concat()).unwrap();
     envoy.render(&format!("{PROVIDERS}{MODELS}"));
