@@ -1,5 +1,7 @@
 //! What `render` makes, in real Envoy. Its binary: `PROXIUM_ENVOY`, else where `make` puts it.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
 use clap::Parser;
 use proxium::catalog::{self, Catalog};
 use proxium::render::{self, EnvoyFlags, File, HostPort, OnControlPlaneFailure, Options, OtherPaths};
