@@ -126,9 +126,8 @@ impl Seal {
         let bytes = hex::decode(text).map_err(|_| SealError::Unreadable)?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_BYTES>().ok_or(SealError::Unreadable)?;
         let bound = bound_to(project, provider);
-        let secret = cipher
-            .decrypt(&Nonce::from(*nonce), Payload { msg: sealed, aad: bound.as_bytes() })
-            .map_err(|_| SealError::Unreadable)?;
+        let secret =
+            cipher.decrypt(&Nonce::from(*nonce), Payload { msg: sealed, aad: bound.as_bytes() }).map_err(|_| SealError::Unreadable)?;
         String::from_utf8(secret).map_err(|_| SealError::Unreadable)
     }
 }

@@ -3,6 +3,14 @@
 //! All keys of a project share one hash slot, by the `{project}` in their names, so that one script can touch them on a cluster.
 //! [`name`] holds every name; nothing else spells one.
 
+pub mod audit;
+pub mod changes;
+pub mod credentials;
+pub mod keys;
+pub mod projects;
+pub mod record;
+pub mod senders;
+
 use fred::prelude::*;
 use std::time::Duration;
 
