@@ -3,6 +3,14 @@
 //! All keys of a project share one hash slot, by the `{project}` in their names, so that one script can touch them on a cluster.
 //! [`name`] holds every name; nothing else spells one.
 
+pub mod answers;
+mod ledger;
+pub mod money;
+mod reservations;
+mod scripts;
+
+pub use money::Money;
+
 use fred::prelude::*;
 use std::time::Duration;
 
