@@ -14,7 +14,9 @@ use std::collections::BTreeMap;
 
 /// Forgets all, those of one model, or that of one request.
 pub async fn purge(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path(project): Path<String>,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(project): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;

@@ -58,8 +58,9 @@ async fn durability(redis: &Client) -> Vec<String> {
     let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
     let asked = redis.custom::<HashMap<String, String>, _>(command, vec!["GET", "maxmemory-policy", "appendonly", "appendfsync"]);
     let Ok(Ok(settings)) = tokio::time::timeout(PATIENCE, asked).await else {
-        return vec!["Redis does not tell its settings (CONFIG GET): make sure of `maxmemory-policy noeviction` and `appendfsync always`"
-            .to_owned()];
+        return vec![
+            "Redis does not tell its settings (CONFIG GET): make sure of `maxmemory-policy noeviction` and `appendfsync always`".to_owned(),
+        ];
     };
     let is = |name: &str, wanted: &str| settings.get(name).is_none_or(|value| value == wanted);
     let mut warnings = Vec::new();

@@ -35,7 +35,10 @@ pub async fn list(Extract(state): Extract<State>, Path(project): Path<String>) -
 }
 
 pub async fn create(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path(project): Path<String>, body: Bytes,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(project): Path<String>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     names::project(&project)?;
     let catalog = state.catalog.current();
@@ -53,7 +56,10 @@ pub async fn get(Extract(state): Extract<State>, Path((project, id)): Path<(Stri
 }
 
 pub async fn patch(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path((project, id)): Path<(String, String)>, body: Bytes,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path((project, id)): Path<(String, String)>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     names::key(&project, &id)?;
     let patch = document(&body)?;
@@ -76,7 +82,9 @@ pub async fn patch(
 }
 
 pub async fn delete(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path((project, id)): Path<(String, String)>,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path((project, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     names::key(&project, &id)?;
     audit::add(&state.redis, role.name(), &format!("delete key {id}"), &project).await?;

@@ -1,11 +1,11 @@
 //! Projects.
 
+use super::State;
 use super::auth::Role;
 use super::json::Json;
 use super::names::{self, Known, document};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
-use super::State;
 use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Project};
 use crate::store::record::Written;
 use crate::store::{StoreError, audit, changes};
@@ -56,7 +56,10 @@ pub async fn get(Extract(state): Extract<State>, Path(id): Path<String>) -> Resu
 }
 
 pub async fn patch(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path(id): Path<String>, body: Bytes,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(id): Path<String>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     names::project(&id)?;
     let patch = document(&body)?;
@@ -79,7 +82,9 @@ pub async fn patch(
 }
 
 pub async fn delete(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path(id): Path<String>,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&id)?;
     audit::add(&state.redis, role.name(), "delete project", &id).await?;

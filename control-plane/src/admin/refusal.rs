@@ -71,9 +71,7 @@ impl IntoResponse for Refusal {
             Self::NotFound(what) => (StatusCode::NOT_FOUND, what, Vec::new()),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "this path does not know this method".to_owned(), Vec::new()),
             Self::Unauthenticated(what) => (StatusCode::UNAUTHORIZED, what.to_owned(), Vec::new()),
-            Self::Forbidden => {
-                (StatusCode::FORBIDDEN, "a viewer token may only read; send the admin token".to_owned(), Vec::new())
-            }
+            Self::Forbidden => (StatusCode::FORBIDDEN, "a viewer token may only read; send the admin token".to_owned(), Vec::new()),
             Self::Conflict => (StatusCode::CONFLICT, "it was changed by others meanwhile; repeat the request".to_owned(), Vec::new()),
             Self::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, why, Vec::new()),
         };

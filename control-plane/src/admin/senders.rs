@@ -41,7 +41,10 @@ pub async fn get(Extract(state): Extract<State>, Path((project, source)): Path<(
 }
 
 pub async fn put(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path((project, source)): Path<(String, String)>, body: Bytes,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path((project, source)): Path<(String, String)>,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     names::source(&project, &source)?;
     let catalog = state.catalog.current();
@@ -55,7 +58,9 @@ pub async fn put(
 }
 
 pub async fn delete(
-    Extract(state): Extract<State>, Extension(role): Extension<Role>, Path((project, source)): Path<(String, String)>,
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path((project, source)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     names::source(&project, &source)?;
     audit::add(&state.redis, role.name(), &format!("delete sender {source}"), &project).await?;

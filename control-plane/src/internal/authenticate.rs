@@ -11,7 +11,7 @@ use proxium_wire::{AuthenticateReply, AuthenticateRequest, KeyRecord, Names, Pro
 /// Answers the record of a key, or none. A revoked or expired key is told too: the filter checks both at each use.
 pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Result<Response, Failure> {
     let request: AuthenticateRequest = decode(body)?;
-    let found = keys::identify(&state.redis, &hex::encode(&request.key_hash)).await.inspect_err(|_| state.metrics.redis_error())?;
+    let found = keys::identify(&state.redis, &hex::encode(&request.key_hash)).await?;
     Ok(encode(&AuthenticateReply { key: found.map(record) }))
 }
 

@@ -1,15 +1,17 @@
 //! The port that filters call: protobuf over HTTP/2 (prior knowledge) or HTTP/1.1, guarded by a secret that filters and control planes
 //! share. Handlers answer within [`PATIENCE`]; every message is idempotent, so a filter that heard nothing asks again.
 
+mod admit;
 mod authenticate;
+mod settle;
 mod snapshot;
 
 use crate::catalog::Watched;
 use crate::metrics::{Metrics, Port};
 use crate::seal::Seal;
 use crate::secret;
-use crate::store::StoreError;
 use crate::store::changes::Changes;
+use crate::store::{Money, StoreError};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State as Extract};
@@ -33,8 +35,8 @@ const MAX_BODY: usize = 64 << 20;
 pub struct State {
     /// Keys, projects, budgets, ledger.
     pub redis: Client,
-    /// Stored answers; the same as `redis` unless they have a Redis of their own.
-    pub cache: Client,
+    /// Admissions and settlements.
+    pub money: Money,
     /// Opens a project's own credentials.
     pub seal: Arc<Seal>,
     /// The catalog.
@@ -51,6 +53,8 @@ pub struct State {
 pub fn router(state: State) -> Router {
     Router::new()
         .route(path::AUTHENTICATE, post(authenticate::handle))
+        .route(path::ADMIT, post(admit::handle))
+        .route(path::SETTLE, post(settle::handle))
         .route(path::SNAPSHOT, post(snapshot::handle))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(state.clone(), guard))
@@ -58,17 +62,21 @@ pub fn router(state: State) -> Router {
         .with_state(state)
 }
 
-/// Checks the secret, then bounds the time.
+/// Checks the secret, then bounds the time, and counts what Redis could not serve.
 async fn guard(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
     let given = request.headers().get(SECRET_HEADER).map_or(&[][..], |value| value.as_bytes());
     if !secret::same(given, state.secret.as_bytes()) {
         let why = format!("the header {SECRET_HEADER} does not carry this control plane's internal secret");
         return (StatusCode::UNAUTHORIZED, why).into_response();
     }
-    match tokio::time::timeout(PATIENCE, next.run(request)).await {
+    let response = match tokio::time::timeout(PATIENCE, next.run(request)).await {
         Ok(response) => response,
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "Redis did not answer in time").into_response(),
+    };
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+        state.metrics.redis_error();
     }
+    response
 }
 
 /// Why a request was not answered.

@@ -118,10 +118,8 @@ pub fn hash(text: &str) -> String {
 /// # Errors
 /// Redis cannot answer.
 pub async fn create(redis: &Client, project: &str, key: &Key) -> Result<Option<NewKey>, StoreError> {
-    // The thread's generator is a cryptographic one, seeded and reseeded by the operating system.
-    let mut rng = rand::rng();
-    let id = format!("key_{}", Alphanumeric.sample_string(&mut rng, 16));
-    let text = format!("{PREFIX}{}", Alphanumeric.sample_string(&mut rng, LETTERS));
+    let id = format!("key_{}", random(16));
+    let text = format!("{PREFIX}{}", random(LETTERS));
     let hash = hash(&text);
     match put(redis, project, &id, Expect::Nothing, key, &hash).await? {
         Written::Done => {}
@@ -208,6 +206,11 @@ pub async fn identify(redis: &Client, hash: &str) -> Result<Option<Identity>, St
         senders,
         own_credentials,
     }))
+}
+
+/// Random letters and digits. The thread's generator is a cryptographic one, seeded and reseeded by the operating system.
+fn random(letters: usize) -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), letters)
 }
 
 async fn put(redis: &Client, project: &str, id: &str, expect: Expect<'_>, key: &Key, hash: &str) -> Result<Written, StoreError> {

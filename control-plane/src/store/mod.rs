@@ -3,13 +3,20 @@
 //! All keys of a project share one hash slot, by the `{project}` in their names, so that one script can touch them on a cluster.
 //! [`name`] holds every name; nothing else spells one.
 
+pub mod answers;
 pub mod audit;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
+mod ledger;
+pub mod money;
 pub mod projects;
 pub mod record;
+mod reservations;
+mod scripts;
 pub mod senders;
+
+pub use money::Money;
 
 use fred::prelude::*;
 use std::time::Duration;
