@@ -1,1 +1,35 @@
-//! (see the crate's table)
+//! The catalog as configuration of Envoy, in files that Envoy watches: a new provider or a new filter goes live without a restart.
+//!
+//! | file | what |
+//! |---|---|
+//! | `cds.yaml` | one cluster a provider (none for a provider with `cluster:`) |
+//! | `rds.yaml` | the routes: what the filter does not answer is 404 |
+//! | `ecds.yaml` | the filter: its `.wasm` and its settings, the shared secret among them (mode 0600) |
+//! | `lds.yaml` | the listener |
+//! | `bootstrap.yaml` | what Envoy starts with: `envoy -c bootstrap.yaml` |
+//!
+//! [`envoy`] is a pure function of its arguments; [`install`] does all that `proxium render envoy` does, and is what a running control
+//! plane calls when its catalog changes. `envoy/README.md` says why each value is what it is.
+
+mod command;
+mod envoy;
+mod flags;
+mod install;
+mod options;
+
+pub use command::{EnvoyArgs, RenderArgs, command};
+pub use envoy::envoy;
+pub use flags::{EnvoyFlags, SecretFlags};
+pub use install::{install, wasm_by_hash, write};
+pub use options::{HostPort, OnControlPlaneFailure, Options, OtherPaths};
+
+/// A rendered file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name in the directory.
+    pub path: String,
+    /// Its content.
+    pub text: String,
+    /// Holds the shared secret: for its owner's eyes only.
+    pub secret: bool,
+}

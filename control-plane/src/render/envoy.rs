@@ -1,0 +1,139 @@
+//! Catalog and options to the text of Envoy's files.
+
+use super::{File, HostPort, Options};
+use crate::catalog::{BaseUrl, Catalog, split_port};
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::Serialize;
+use serde_json::json;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// In the order in which they are to be written: whatever is named must be there before its name.
+const TEMPLATES: [(&str, &str); 5] = [
+    ("cds.yaml", include_str!("templates/cds.yaml")),
+    ("rds.yaml", include_str!("templates/rds.yaml")),
+    ("ecds.yaml", include_str!("templates/ecds.yaml")),
+    ("lds.yaml", include_str!("templates/lds.yaml")),
+    ("bootstrap.yaml", include_str!("templates/bootstrap.yaml")),
+];
+
+/// The filter's metrics are named `<metric>.<label>.<value>…`; these labels become tags. A value holds no dot.
+const METRIC_LABELS: [&str; 10] = ["endpoint", "model", "provider", "status", "code", "outcome", "cache", "stage", "state", "direction"];
+
+/// What the filter's body limit needs above the largest body, so that the filter and not Envoy answers 413.
+const BODY_SLACK_BYTES: u64 = 2 << 20;
+
+/// How much longer than the latest deadline a stream may be silent before Envoy ends it: the filter is to be first.
+const IDLE_SLACK_MS: u64 = 10_000;
+
+/// A cluster of `cds.yaml`.
+#[derive(Serialize)]
+struct Cluster {
+    name: String,
+    r#type: &'static str,
+    endpoint: HostPort,
+    tls: Option<Tls>,
+}
+
+#[derive(Serialize)]
+struct Tls {
+    /// Server name of the handshake; none for an address.
+    sni: Option<String>,
+    san_type: &'static str,
+    san: String,
+}
+
+/// What the filter reads when it starts.
+#[derive(Serialize)]
+struct PluginConfig<'a> {
+    control_plane_cluster: &'a str,
+    internal_secret: &'a str,
+    other_paths: super::OtherPaths,
+    on_control_plane_failure: super::OnControlPlaneFailure,
+    streams: &'a str,
+}
+
+const CONTROL_PLANE_CLUSTER: &str = "proxium-control-plane";
+
+/// Renders all files: the same arguments give the same bytes.
+///
+/// # Errors
+/// A template is broken, which the tests exclude.
+pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> {
+    let mut templates = Environment::new();
+    templates.set_undefined_behavior(UndefinedBehavior::Strict);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
+    templates.set_syntax(syntax.map_err(|error| error.to_string())?);
+    // Their names end in .yaml, so that every value is written as JSON, which is YAML: nothing can break out of its place.
+    for (name, text) in TEMPLATES {
+        templates.add_template(name, text).map_err(|error| error.to_string())?;
+    }
+    let plugin = PluginConfig {
+        control_plane_cluster: CONTROL_PLANE_CLUSTER,
+        internal_secret: &options.internal_secret,
+        other_paths: options.other_paths,
+        on_control_plane_failure: options.on_control_plane_failure,
+        streams: "callout",
+    };
+    let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();
+    let values = Value::from(Serde(json!({
+        "clusters": clusters(catalog),
+        "control_plane": {
+            "name": CONTROL_PLANE_CLUSTER,
+            "type": cluster_type(options.control_planes.iter().map(|address| address.host.as_str())),
+            "endpoints": options.control_planes,
+        },
+        "files": {"lds": file("lds.yaml"), "rds": file("rds.yaml"), "cds": file("cds.yaml"), "ecds": file("ecds.yaml")},
+        "listen": options.listen,
+        "admin": options.admin,
+        "node_id": options.node_id,
+        "wasm": options.wasm.to_string_lossy(),
+        "plugin": serde_json::to_string(&plugin).map_err(|error| error.to_string())?,
+        "ca_bundle": options.ca_bundle.to_string_lossy(),
+        "access_log": options.access_log.as_deref().map(Path::to_string_lossy),
+        "metric_labels": METRIC_LABELS,
+        "body_limit": catalog.limits.max_body_bytes.saturating_add(BODY_SLACK_BYTES),
+        "idle_timeout": seconds(catalog.limits.max_timeout_ms.saturating_add(IDLE_SLACK_MS)),
+    })));
+    TEMPLATES
+        .iter()
+        .map(|(name, _)| {
+            let text = templates.get_template(name).and_then(|template| template.render(&values));
+            let text = text.map_err(|error| format!("{name}: {error}"))?;
+            Ok(File { path: (*name).to_owned(), text, secret: *name == "ecds.yaml" })
+        })
+        .collect()
+}
+
+fn clusters(catalog: &Catalog) -> Vec<Cluster> {
+    let rendered = catalog.providers.iter().filter(|(_, provider)| provider.cluster.is_none());
+    rendered
+        .map(|(name, provider)| Cluster {
+            name: provider.cluster_name(name),
+            r#type: cluster_type(std::iter::once(provider.endpoint.host.as_str())),
+            endpoint: HostPort { host: provider.endpoint.host.clone(), port: provider.endpoint.port },
+            tls: provider.endpoint.tls.then(|| tls(&provider.endpoint, provider.authority.as_deref())),
+        })
+        .collect()
+}
+
+/// Who must be at the other end: `authority` where it is given, else the endpoint's host.
+fn tls(endpoint: &BaseUrl, authority: Option<&str>) -> Tls {
+    let host = authority.and_then(split_port).map_or(endpoint.host.as_str(), |(host, _)| host).to_owned();
+    match host.parse::<IpAddr>() {
+        Ok(_) => Tls { sni: None, san_type: "IP_ADDRESS", san: host },
+        Err(_) => Tls { sni: Some(host.clone()), san_type: "DNS", san: host },
+    }
+}
+
+/// Addresses need no resolver; one name among them does.
+fn cluster_type<'a>(mut hosts: impl Iterator<Item = &'a str>) -> &'static str {
+    if hosts.all(|host| host.parse::<IpAddr>().is_ok()) { "STATIC" } else { "STRICT_DNS" }
+}
+
+/// A protobuf duration.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:03}s", ms / 1000, ms % 1000)
+}
