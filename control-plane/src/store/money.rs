@@ -84,7 +84,10 @@ impl Money {
             }
             Some(End::Release(_)) => reservations::release(&self.redis, &self.scripts, settlement).await,
             None => {
-                tracing::error!(id = settlement.id, "a settlement of a kind that this version does not know was dropped; upgrade the control plane first");
+                tracing::error!(
+                    id = settlement.id,
+                    "a settlement of a kind that this version does not know was dropped; upgrade the control plane first"
+                );
                 Ok(())
             }
         }

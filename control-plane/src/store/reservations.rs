@@ -6,7 +6,9 @@
 use super::scripts::{self, Scripts};
 use super::{StoreError, ledger};
 use fred::prelude::*;
-use proxium_wire::{AdmitReply, AdmitRequest, Admitted, Limit, OwnCredential, RateLimit, Refused, Settle, Settlement, Window, admit_reply::Outcome};
+use proxium_wire::{
+    AdmitReply, AdmitRequest, Admitted, Limit, OwnCredential, RateLimit, Refused, Settle, Settlement, Window, admit_reply::Outcome,
+};
 
 /// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
 const STATE_MISSING: &str = "state_missing";
@@ -88,7 +90,11 @@ pub(super) async fn reserve(
 pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, settle: &Settle) -> Result<bool, StoreError> {
     let cost = settle.cost_nano_usd.clamp(0, MAX_NANO_USD);
     if cost != settle.cost_nano_usd || settle.usage.tokens() > MAX_TOKENS {
-        tracing::error!(project = of.project, id = of.id, "a cost or usage beyond belief was cut; check the provider's usage and its prices");
+        tracing::error!(
+            project = of.project,
+            id = of.id,
+            "a cost or usage beyond belief was cut; check the provider's usage and its prices"
+        );
     }
     let mut args: Vec<Value> = vec![
         of.id.as_str().into(),
@@ -133,7 +139,10 @@ pub(super) async fn expire(redis: &Client, scripts: &Scripts, project: &str) -> 
 }
 
 fn state_missing(project: &str) -> StoreError {
-    StoreError::Corrupt(format!("{} is missing; rebuild it from the project's ledger, nothing is admitted until then", super::name::state(project)))
+    StoreError::Corrupt(format!(
+        "{} is missing; rebuild it from the project's ledger, nothing is admitted until then",
+        super::name::state(project)
+    ))
 }
 
 fn limit(name: &str) -> Result<Limit, StoreError> {

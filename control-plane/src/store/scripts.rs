@@ -47,7 +47,6 @@ fn names() -> String {
         ("ledger", name::ledger("")),
     ];
     let prefix = name::prefix("");
-    let rows: Vec<String> =
-        of.iter().map(|(kind, full)| format!("{kind} = '{}'", full.strip_prefix(&prefix).unwrap_or(full))).collect();
+    let rows: Vec<String> = of.iter().map(|(kind, full)| format!("{kind} = '{}'", full.strip_prefix(&prefix).unwrap_or(full))).collect();
     format!("local NAMES = {{ {} }}", rows.join(", "))
 }
