@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// A running server.
 pub struct Redis {
-    child: Child,
+    child: Mutex<Child>,
     directory: PathBuf,
     port: u16,
 }
@@ -31,23 +31,19 @@ impl Redis {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let directory = std::env::temp_dir().join(format!("proxium-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let child = Self::spawn(&directory, port, settings);
+        let child = Mutex::new(Self::spawn(&directory, port, settings));
         let redis = Self { child, directory, port };
         redis.wait();
         redis
     }
 
     /// Kills the server as a crash would and starts it again on the same files.
-    #[allow(dead_code)]
-    pub fn crash_and_restart(&mut self, settings: &[&str]) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.child = Self::spawn(&self.directory, self.port, settings);
+    pub fn crash_and_restart(&self, settings: &[&str]) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        *child = Self::spawn(&self.directory, self.port, settings);
         self.wait();
-    }
-
-    pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
     }
 
     fn spawn(directory: &PathBuf, port: u16, settings: &[&str]) -> Child {
@@ -87,9 +83,14 @@ impl Redis {
         }
     }
 
+    /// Address and port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// A connected client.
     pub async fn client(&self) -> Client {
-        let client = proxium::store::connect(&self.url()).unwrap();
+        let client = proxium::store::connect(&format!("redis://{}", self.address())).unwrap();
         client.wait_for_connect().await.unwrap();
         client
     }
@@ -97,8 +98,9 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

@@ -111,18 +111,36 @@ async fn an_answer_that_cannot_be_read_is_a_miss() {
     assert!(matches!(world.admit(&asking(&world, "a", 1)).await, Outcome::Admitted(_)));
 }
 
+/// Limits Redis' memory to what it uses now, times 100, by `used_percent`. What it uses is made large enough to be steady.
+async fn limit_memory(world: &World, policy: &str, used_percent: u64) {
+    let () = world.client.set("ballast", "x".repeat(20_000_000), None, None, false).await.unwrap();
+    let info: String = world.client.info(None).await.unwrap();
+    let used: u64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
+    let most = (used * 100 / used_percent).to_string();
+    let set = fred::types::CustomCommand::new_static("CONFIG", None::<u16>, false);
+    let () = world.client.custom(set, vec!["SET", "maxmemory-policy", policy, "maxmemory", &most]).await.unwrap();
+}
+
 #[tokio::test]
 async fn answers_are_not_stored_when_redis_is_short_of_room_but_money_is() {
     for (policy, stored) in [("noeviction", false), ("allkeys-lru", true)] {
         let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
-        let info: String = world.client.info(None).await.unwrap();
-        let used: u64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
-        let most = (used + used / 8).to_string();
-        let set = fred::types::CustomCommand::new_static("CONFIG", None::<u16>, false);
-        let args = vec!["SET", "maxmemory-policy", policy, "maxmemory", &most];
-        let () = world.client.custom(set, args).await.unwrap();
+        limit_memory(&world, policy, 85).await;
         keep(&world, "a", answer(1, "small", "a")).await;
         assert_eq!(is_hit(&world, "b", 1).await, stored, "{policy}");
         assert_eq!(world.spend().await, 640);
     }
+}
+
+#[tokio::test]
+async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    for id in ["settled", "released"] {
+        world.admitted(&world.call(id)).await;
+    }
+    limit_memory(&world, "noeviction", 120).await;
+    assert!(world.money.admit(&world.call("new"), crate::world::no_credentials).await.is_err());
+    world.settle("settled", (7, 5), 640).await;
+    world.release("released").await;
+    assert_eq!((world.key_window().await, world.state().await), ([1, 1, 12], [210_001, 640, 0]));
 }

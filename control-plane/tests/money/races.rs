@@ -133,25 +133,12 @@ async fn whatever_happens_in_whatever_order_ledger_windows_and_spend_agree() {
 #[tokio::test]
 async fn what_was_answered_survives_a_crash_of_redis() {
     const SETTINGS: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
-    let mut redis = Redis::start(SETTINGS);
-    let client = redis.client().await;
-    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
-    let world = World { money: Money::new(client.clone(), client.clone()), client, ..world };
-    for (key, field, value) in [
-        (name::project(&world.project), "record", "{}"),
-        (name::key(&world.project, KEY), "hash", "00"),
-        (name::state(&world.project), "month", "0"),
-        (name::state(&world.project), "spend", "0"),
-        (name::state(&world.project), "held", "0"),
-    ] {
-        world.set(&key, field, value).await;
-    }
-    world.clock(ms(NOON)).await;
+    let world = World::on(Arc::new(Redis::start(SETTINGS))).await;
     world.ceiling(Limit::CallsPerHour, 3).await;
     world.admitted(&world.call("a")).await;
     world.admitted(&world.call("b")).await;
     world.settle("a", (7, 5), 640).await;
-    redis.crash_and_restart(SETTINGS);
+    world.redis.crash_and_restart(SETTINGS);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     // The client finds its way back by itself.
     while world.money.sweep_all().await.is_err() {
@@ -164,4 +151,35 @@ async fn what_was_answered_survives_a_crash_of_redis() {
     world.admitted(&world.call("c")).await;
     world.refused(&world.call("d")).await;
     assert_eq!(world.state().await, [210_001, 1_280, 1_000]);
+}
+
+#[tokio::test]
+async fn a_redis_cluster_does_the_same() {
+    let redis = Arc::new(Redis::start(&["--save", "", "--cluster-enabled", "yes"]));
+    let node = redis.client().await;
+    let cluster = |args: &[&str]| {
+        let args: Vec<Value> = args.iter().map(|arg| (*arg).into()).collect();
+        let node = node.clone();
+        async move { node.custom::<String, _>(fred::types::CustomCommand::new_static("CLUSTER", None::<u16>, false), args).await.unwrap() }
+    };
+    cluster(&["ADDSLOTSRANGE", "0", "16383"]).await;
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !cluster(&["INFO"]).await.contains("cluster_state:ok") {
+        assert!(std::time::Instant::now() < until, "the cluster does not form");
+    }
+    let client = proxium::store::connect(&format!("redis-cluster://{}", redis.address())).unwrap();
+    client.wait_for_connect().await.unwrap();
+    let world = World::over(redis, client).await;
+    world.ceiling(Limit::CallsPerHour, 2).await;
+    world.admitted(&world.call("a")).await;
+    world.settle("a", (7, 5), 640).await;
+    let mut call = world.call("b");
+    call.hold_ms = 1;
+    world.clock(0).await;
+    world.admitted(&call).await;
+    while world.money.sweep_all().await.unwrap() == 0 {
+        assert!(std::time::Instant::now() < until, "the hold does not expire");
+    }
+    world.refused(&world.call("c")).await;
+    assert_eq!((world.spend().await, world.held().await), (1_640, 0));
 }

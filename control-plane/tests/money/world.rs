@@ -37,8 +37,12 @@ impl World {
     }
 
     pub async fn on(redis: Arc<Redis>) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         let client = redis.client().await;
+        Self::over(redis, client).await
+    }
+
+    pub async fn over(redis: Arc<Redis>, client: Client) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let project = format!("p{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let world = Self { money: Money::new(client.clone(), client.clone()), client, project, redis };
         world.set(&name::project(&world.project), "record", "{}").await;
