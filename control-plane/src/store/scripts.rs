@@ -7,6 +7,7 @@ use fred::types::scripts::Script;
 const COMMON: &str = include_str!("lua/common.lua");
 
 /// The scripts, ready to be called by their hash; one that Redis does not know (yet, or after a restart) is loaded on the way.
+/// They need Redis 7 (flags of scripts).
 pub(super) struct Scripts {
     pub reserve: Script,
     pub settle: Script,
@@ -17,12 +18,14 @@ pub(super) struct Scripts {
 impl Scripts {
     pub fn new() -> Self {
         let names = names();
-        let script = |body: &str| Script::from_lua(format!("{names}\n{COMMON}\n{body}"));
+        let script = |flags: &str, body: &str| Script::from_lua(format!("#!lua flags={flags}\n{names}\n{COMMON}\n{body}"));
+        // A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.
+        let (admits, ends) = ("", "allow-oom");
         Self {
-            reserve: script(include_str!("lua/reserve.lua")),
-            settle: script(include_str!("lua/settle.lua")),
-            release: script(include_str!("lua/release.lua")),
-            expire: script(include_str!("lua/expire.lua")),
+            reserve: script(admits, include_str!("lua/reserve.lua")),
+            settle: script(ends, include_str!("lua/settle.lua")),
+            release: script(ends, include_str!("lua/release.lua")),
+            expire: script(ends, include_str!("lua/expire.lua")),
         }
     }
 }
