@@ -44,6 +44,7 @@ mod client;
 mod control_plane;
 mod dir;
 mod envoy;
+mod orphans;
 mod ports;
 mod process;
 mod redis;

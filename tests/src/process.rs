@@ -1,9 +1,11 @@
 //! A child process that does not outlive its test.
 
+use crate::orphans;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// How to start a process, and the process while it runs. Dropping it kills it, and prints the end of its log if the test is failing.
 #[derive(Debug)]
@@ -42,18 +44,23 @@ impl Process {
         let child = Command::new(&self.binary)
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
+            // Out of reach of ctrl-C; `orphans` ends it then.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(self.open_log())
             .stderr(self.open_log())
             .spawn();
-        self.child =
-            Some(child.unwrap_or_else(|error| panic!("{} cannot be started: {error}; have you run `make build`?", self.binary.display())));
+        let child =
+            child.unwrap_or_else(|error| panic!("{} cannot be started: {error}; have you run `make build`?", self.binary.display()));
+        orphans::adopt(&child);
+        self.child = Some(child);
     }
 
     /// SIGKILL, and waits until it is gone. Nothing if it does not run.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().ok();
+            orphans::release(&child);
             child.wait().ok();
         }
     }
@@ -63,6 +70,7 @@ impl Process {
         self.signal("TERM");
         if let Some(mut child) = self.child.take() {
             child.wait().ok();
+            orphans::release(&child);
         }
     }
 
@@ -83,9 +91,16 @@ impl Process {
         }
     }
 
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        let status = child.try_wait().ok().flatten()?;
+        orphans::release(child);
+        Some(status)
+    }
+
     /// Whether it runs.
     pub fn is_running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        self.child.is_some() && self.ended().is_none()
     }
 
     /// `Err` with the end of the log once it has ended by itself.
@@ -93,10 +108,7 @@ impl Process {
     /// # Errors
     /// See above.
     pub fn check(&mut self) -> Result<(), String> {
-        match self.child.as_mut().map(Child::try_wait) {
-            Some(Ok(Some(status))) => Err(format!("{} ended with {status}:\n{}", self.name, self.log_end())),
-            _ => Ok(()),
-        }
+        self.ended().map_or(Ok(()), |status| Err(format!("{} ended with {status}:\n{}", self.name, self.log_end())))
     }
 
     /// All it has logged so far, over all its starts.
