@@ -54,7 +54,10 @@ impl From<fred::error::Error> for StoreError {
 /// # Errors
 /// The URL is not one of these.
 pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
-    let mut builder = Builder::from_config(Config::from_url(url)?);
+    let mut config = Config::from_url(url)?;
+    // Otherwise a client that starts before Redis would never connect.
+    config.fail_fast = false;
+    let mut builder = Builder::from_config(config);
     builder
         .with_performance_config(|performance| performance.default_command_timeout = Duration::from_secs(2))
         .with_connection_config(|connection| {
