@@ -8,6 +8,7 @@
 //! | [`admin`] | the port that people call: projects, keys, senders, credentials; health and metrics |
 //! | [`store`] | Redis: names, scripts, records |
 //! | [`seal`] | a project's own credentials, encrypted at rest |
+//! | [`secret`], [`metrics`] | what both ports share |
 //! | [`cli`] | the commands |
 //! | [`mock_provider`] | a provider that costs nothing, for the demo and the tests |
 
@@ -15,7 +16,9 @@ pub mod admin;
 pub mod catalog;
 pub mod cli;
 pub mod internal;
+pub mod metrics;
 pub mod mock_provider;
 pub mod render;
 pub mod seal;
+pub mod secret;
 pub mod store;

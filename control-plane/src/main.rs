@@ -1,2 +1,7 @@
 //! The proxium binary.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    proxium::cli::run()
+}

@@ -1,1 +1,63 @@
+//! End-to-end tests of proxium: real processes on loopback, one stack a test, gone when the test ends.
+//!
+//! [`Stack`] starts a Redis, control planes, Envoys with the filter, and three mock providers (in this process), and a project with a
+//! key is two lines away. Everything is on free ports, so tests run side by side. Logs lie in a temporary directory and are printed only
+//! when the test fails.
+//!
+//! ```no_run
+//! use proxium_e2e::{Stack, chat};
+//! use proxium::mock_provider::Behaviour;
+//!
+//! # async fn test() {
+//! let stack = Stack::start().await;                        // the catalog of `catalog::three_providers`
+//! let key = stack.key().await;                             // of a new project, without ceilings
+//! stack.mocks.first.next("m1", [Behaviour::status(500)]);
+//! let answer = stack.chat(&key, &chat("fast", "hello")).await;
+//! assert_eq!(answer.status, 200);
+//! assert_eq!(answer.header("x-proxium-model"), Some("m2"));
+//! assert_eq!(stack.mocks.second.calls("m2"), 1);
+//! # }
+//! ```
+//!
+//! Tests are `#[tokio::test(flavor = "multi_thread")]`. What else there is:
+//!
+//! | wanted | have |
+//! |---|---|
+//! | another catalog, more of everything | [`Stack::builder`]: `.catalog(…)`, `.control_planes(2)`, `.envoys(2)`, `.concurrency(2)` |
+//! | projects, keys, ceilings | [`Stack::admin`]: [`Admin`] (`post`, `patch`, …, and `project`, `key_of`) |
+//! | a call with headers | [`Stack::call`], on one Envoy of several: [`Envoy::call`] |
+//! | bad bytes | [`Envoy::raw`] |
+//! | kill, restart, pause | `stack.control_planes[0].kill()`, `stack.envoys[0].restart().await`, `stack.redis.restart().await`, `.pause()` |
+//! | edit the catalog | [`Stack::edit_catalog`] |
+//! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
+//! | wait | [`eventually`]: a condition with a bound, never a sleep |
+//!
+//! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
 
+// A test library: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod admin;
+pub mod binaries;
+pub mod catalog;
+mod client;
+mod control_plane;
+mod dir;
+mod envoy;
+mod orphans;
+mod ports;
+mod process;
+mod redis;
+mod stack;
+mod wait;
+
+pub use admin::{Admin, Key};
+pub use client::{Call, Response, chat};
+pub use control_plane::ControlPlane;
+pub use dir::Dir;
+pub use envoy::Envoy;
+pub use ports::Port;
+pub use process::Process;
+pub use redis::Redis;
+pub use stack::{Builder, Mocks, Stack};
+pub use wait::{BOUND, eventually};

@@ -3,6 +3,21 @@
 //! All keys of a project share one hash slot, by the `{project}` in their names, so that one script can touch them on a cluster.
 //! [`name`] holds every name; nothing else spells one.
 
+pub mod answers;
+pub mod audit;
+pub mod changes;
+pub mod credentials;
+pub mod keys;
+mod ledger;
+pub mod money;
+pub mod projects;
+pub mod record;
+mod reservations;
+mod scripts;
+pub mod senders;
+
+pub use money::Money;
+
 use fred::prelude::*;
 use std::time::Duration;
 
@@ -39,7 +54,10 @@ impl From<fred::error::Error> for StoreError {
 /// # Errors
 /// The URL is not one of these.
 pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
-    let mut builder = Builder::from_config(Config::from_url(url)?);
+    let mut config = Config::from_url(url)?;
+    // Otherwise a client that starts before Redis would never connect.
+    config.fail_fast = false;
+    let mut builder = Builder::from_config(config);
     builder
         .with_performance_config(|performance| performance.default_command_timeout = Duration::from_secs(2))
         .with_connection_config(|connection| {

@@ -1,0 +1,55 @@
+# The one entry point, for people and for CI. `make help` lists the targets; .dev/ does the work.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# PROFILE=dev builds the control plane faster; the filter is always optimised.
+PROFILE ?= release
+BIN := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/proxium
+WASM := target/wasm32-wasip1/wasm/proxium_filter.wasm
+export PROXIUM_BIN ?= $(CURDIR)/$(BIN)
+export PROXIUM_WASM ?= $(CURDIR)/$(WASM)
+
+redis = redis=$$(.dev/tools redis); export PROXIUM_REDIS_SERVER=$$redis
+envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
+
+.PHONY: help build run up down test test-unit test-wasm test-e2e check
+
+help: ## This list
+	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "  PORT=10000 ADMIN_PORT=10001 CATALOG=file.yaml REDIS_URL=redis://… PROXIUM_ADMIN_TOKEN=… change run, up and down."
+
+build: ## Build the control plane and the filter
+	@.dev/tools wasm >/dev/null
+	cargo build --profile $(PROFILE) -p proxium
+	cargo build --profile wasm --target wasm32-wasip1 -p proxium-filter
+
+run: build ## Start Redis, the control plane and Envoy here; ctrl-C stops all
+	@$(envoy); $(redis); exec .dev/stack run
+
+up: build ## The same in the background
+	@$(envoy); $(redis); .dev/stack up
+
+down: ## Stop what `make up` started
+	@.dev/stack down
+
+test: test-unit test-wasm test-e2e ## All tests
+
+test-unit: ## Tests of the flow core, the messages and the control plane (its stores on a real Redis)
+	$(redis); cargo test -p proxium-flow -p proxium-wire -p proxium
+
+test-wasm: ## The tests of the flow core and the messages, run as wasm
+	@.dev/tools wasm >/dev/null
+	runner=$$(.dev/tools wasm-bindgen); node=$$(.dev/tools node); PATH="$$(dirname "$$node"):$$PATH" \
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$$runner cargo test --target wasm32-unknown-unknown -p proxium-flow -p proxium-wire
+
+test-e2e: build ## End to end: real Envoy, real Redis, mock providers
+	$(envoy); $(redis); cargo test -p proxium-e2e
+
+check: ## Formatting, lints, docs
+	@.dev/tools lints wasm >/dev/null
+	cargo fmt --all --check
+	cargo clippy --workspace --exclude proxium-filter --all-targets -- -D warnings
+	cargo clippy --target wasm32-wasip1 -p proxium-filter -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude proxium-filter --no-deps

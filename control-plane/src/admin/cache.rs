@@ -1,0 +1,39 @@
+//! Stored answers of a project.
+
+use super::State;
+use super::auth::Role;
+use super::names;
+use super::projects::must_exist;
+use super::refusal::Refusal;
+use crate::store::answers::{self, Purge};
+use crate::store::audit;
+use axum::Extension;
+use axum::extract::{Path, Query, State as Extract};
+use axum::http::StatusCode;
+use std::collections::BTreeMap;
+
+/// Forgets all, those of one model, or that of one request.
+pub async fn purge(
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(project): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Result<StatusCode, Refusal> {
+    names::project(&project)?;
+    let filter = filter(query)?;
+    must_exist(&state, &project).await?;
+    audit::add(&state.redis, role.name(), "purge cache", &project).await?;
+    answers::purge(&state.cache, &project, &filter).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn filter(query: BTreeMap<String, String>) -> Result<Purge, Refusal> {
+    let mut query = query.into_iter();
+    match (query.next(), query.next()) {
+        (None, _) => Ok(Purge::Project),
+        (Some((name, model)), None) if name == "model" && !model.is_empty() => Ok(Purge::Model(model)),
+        (Some((name, id)), None) if name == "request_id" && !id.is_empty() => Ok(Purge::RequestId(id)),
+        (Some((name, _)), None) => Err(Refusal::field(&name, "give nothing, `model=` or `request_id=`, with a value")),
+        (Some(_), Some((name, _))) => Err(Refusal::field(&name, "give one of `model` and `request_id`")),
+    }
+}

@@ -1,0 +1,140 @@
+//! Projects.
+
+use super::State;
+use super::auth::Role;
+use super::json::Json;
+use super::names::{self, Known, document};
+use super::reader::{Fault, Faults, Object};
+use super::refusal::Refusal;
+use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Project};
+use crate::store::record::Written;
+use crate::store::{StoreError, audit, changes};
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, State as Extract};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use proxium_wire::NanoUsd;
+use serde::Serialize;
+use serde_json::json;
+
+/// 2^53 nano-USD, the most that Lua counts exactly, are a little more.
+pub const MOST_USD: NanoUsd = NanoUsd(9_000_000_000_000_000);
+/// 30 days.
+const MAX_TTL_S: u64 = 2_592_000;
+/// How often a change is tried again after somebody else's.
+pub const ATTEMPTS: usize = 8;
+
+/// A record with its id.
+#[derive(Serialize)]
+pub struct WithId<T> {
+    /// The id.
+    pub id: String,
+    /// The record.
+    #[serde(flatten)]
+    pub record: T,
+}
+
+pub async fn list(Extract(state): Extract<State>) -> Result<Response, Refusal> {
+    let projects: Vec<_> = store::list(&state.redis).await?.into_iter().map(|(id, record)| WithId { id, record }).collect();
+    Ok(axum::Json(json!({ "projects": projects })).into_response())
+}
+
+pub async fn create(Extract(state): Extract<State>, Extension(role): Extension<Role>, body: Bytes) -> Result<Response, Refusal> {
+    let catalog = state.catalog.current();
+    let record = read(document(&body)?, Timestamp::now(), &Known::of(&catalog))?;
+    audit::add(&state.redis, role.name(), "create project", &record.name).await?;
+    let id = store::create(&state.redis, &record).await?;
+    Ok((StatusCode::CREATED, axum::Json(WithId { id, record })).into_response())
+}
+
+pub async fn get(Extract(state): Extract<State>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    names::project(&id)?;
+    let stored = store::get(&state.redis, &id).await?.ok_or_else(|| Refusal::no_project(&id))?;
+    Ok(axum::Json(WithId { id, record: stored.value }).into_response())
+}
+
+pub async fn patch(
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    names::project(&id)?;
+    let patch = document(&body)?;
+    let catalog = state.catalog.current();
+    for _ in 0..ATTEMPTS {
+        let before = store::get(&state.redis, &id).await?.ok_or_else(|| Refusal::no_project(&id))?;
+        let known = Known::of(&catalog).and(&before.value.rules, &[]);
+        let record = read(merged(&before.text, patch.clone())?, before.value.created_at, &known)?;
+        audit::add(&state.redis, role.name(), "change project", &id).await?;
+        match store::replace(&state.redis, &id, &before.text, &record).await? {
+            Written::Done => {
+                changes::project_changed(&state.redis, &id).await?;
+                return Ok(axum::Json(WithId { id, record }).into_response());
+            }
+            Written::NoProject => return Err(Refusal::no_project(&id)),
+            Written::Changed => {}
+        }
+    }
+    Err(Refusal::Conflict)
+}
+
+pub async fn delete(
+    Extract(state): Extract<State>,
+    Extension(role): Extension<Role>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    names::project(&id)?;
+    audit::add(&state.redis, role.name(), "delete project", &id).await?;
+    let existed = store::delete(&state.redis, &id).await?;
+    // Told even if it was gone already: an earlier try may have ended right before this.
+    changes::project_changed(&state.redis, &id).await?;
+    if existed { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::no_project(&id)) }
+}
+
+/// There must be such a project for its parts to be listed.
+pub async fn must_exist(state: &State, id: &str) -> Result<(), Refusal> {
+    store::get(&state.redis, id).await?.map(drop).ok_or_else(|| Refusal::no_project(id))
+}
+
+/// What a record becomes by a patch: of its text, all but what the server wrote itself.
+pub fn merged(record: &str, patch: Json) -> Result<Json, Refusal> {
+    if !matches!(patch, Json::Object(_)) {
+        return Err(Refusal::field("", "must be an object"));
+    }
+    let mut document = Json::parse(record).map_err(|error| Refusal::from(StoreError::Corrupt(error)))?;
+    if let Json::Object(members) = &mut document {
+        members.remove("created_at");
+    }
+    document.merge(patch);
+    Ok(document)
+}
+
+fn read(document: Json, created_at: Timestamp, known: &Known<'_>) -> Result<Project, Vec<Fault>> {
+    let faults = Faults::default();
+    let mut object = Object::root(document, &faults);
+    let name = object.label("name");
+    let name = object.required("name", name);
+    let monthly_cap = object.money("monthly_cap_usd", MOST_USD);
+    let reset_day = object.integer("reset_day", 1..=31).and_then(|day| u8::try_from(day).ok());
+    if object.fraction("cached_answer_charge").is_some_and(|ppm| ppm > 0) {
+        object.fault("cached_answer_charge", "not available yet, but for 0");
+    }
+    let cache = object.object("cache").map(read_cache).unwrap_or_default();
+    let rules = object.rules("rules", &|name| known.model_or_chain(name)).unwrap_or_default();
+    for name in ["soft_cap_usd", "soft_cap_chain", "memory", "auto_classify"] {
+        object.later(name);
+    }
+    object.close();
+    faults.none_or(Project { name, monthly_cap, reset_day, cache, rules, created_at })
+}
+
+fn read_cache(mut object: Object<'_>) -> Cache {
+    let exact = object.flag("exact").unwrap_or(true);
+    let ttl_s = object.integer("ttl_s", 1..=MAX_TTL_S).and_then(|ttl_s| u32::try_from(ttl_s).ok());
+    object.later("near");
+    object.close();
+    Cache { exact, ttl_s: ttl_s.unwrap_or(DEFAULT_TTL_S) }
+}

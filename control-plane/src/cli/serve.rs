@@ -1,0 +1,200 @@
+//! `proxium serve`: the control plane.
+
+use super::Log;
+use crate::admin::{self, Tokens};
+use crate::catalog::Watched;
+use crate::internal;
+use crate::metrics::Metrics;
+use crate::render::{self, EnvoyFlags, SecretFlags};
+use crate::seal::{HOW_TO_SET_A_KEY, Seal};
+use crate::store::changes::Changes;
+use crate::store::{self, Money};
+use axum::Router;
+use fred::prelude::Client;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+/// How long calls that are under way may take once a signal came.
+const GRACE: Duration = Duration::from_secs(10);
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Arguments of `proxium serve`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The catalog's file; it is watched.
+    #[arg(long, value_name = "FILE", env = "PROXIUM_CATALOG")]
+    catalog: PathBuf,
+    /// Redis for keys and budgets: `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://`.
+    #[arg(long, value_name = "URL", env = "REDIS_URL", default_value = "redis://127.0.0.1:6379", hide_env_values = true)]
+    redis_url: String,
+    /// Another Redis for stored answers; the same when left out.
+    #[arg(long, value_name = "URL", env = "REDIS_CACHE_URL", hide_env_values = true)]
+    cache_url: Option<String>,
+    /// Where filters call; keep it inside the mesh.
+    #[arg(long, value_name = "HOST:PORT", env = "PROXIUM_INTERNAL_LISTEN", default_value = "127.0.0.1:10003")]
+    internal_listen: SocketAddr,
+    /// Where people call: admin API, health, metrics.
+    #[arg(long, value_name = "HOST:PORT", env = "PROXIUM_ADMIN_LISTEN", default_value = "127.0.0.1:10001")]
+    admin_listen: SocketAddr,
+    #[command(flatten)]
+    secret: SecretFlags,
+    /// The token that may do everything on the admin API.
+    #[arg(long, value_name = "TOKEN", env = "PROXIUM_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// A file that holds it alone.
+    #[arg(long, value_name = "FILE", env = "PROXIUM_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// The token that may read on the admin API.
+    #[arg(long, value_name = "TOKEN", env = "PROXIUM_VIEWER_TOKEN", hide_env_values = true)]
+    viewer_token: Option<String>,
+    /// Keys for credentials at rest, `<key id>:<64 hex digits>`, several separated by commas: the first seals, all open.
+    #[arg(long, value_name = "KEYS", env = "PROXIUM_SEAL_KEY", hide_env_values = true)]
+    seal_key: Option<String>,
+    /// A file that holds them.
+    #[arg(long, value_name = "FILE")]
+    seal_key_file: Option<PathBuf>,
+    /// Keep Envoy's files in this directory as `proxium render envoy` makes them, anew with each catalog.
+    #[arg(long, value_name = "DIR")]
+    render_to: Option<PathBuf>,
+    #[command(flatten)]
+    envoy: EnvoyFlags,
+    /// How log lines are written.
+    #[arg(long, value_enum, env = "PROXIUM_LOG", default_value = "text")]
+    pub log: Log,
+}
+
+/// Runs until a signal ends it. Redis need not be there yet: the ports are open, and calls are answered 503 until it is.
+pub async fn serve(args: Args) -> Result<(), String> {
+    let secret = args.secret.read()?;
+    let seal = Arc::new(seal(&args)?);
+    let tokens = Arc::new(tokens(&args)?);
+    let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
+    let (internal_port, admin_port) = (bind(args.internal_listen).await?, bind(args.admin_listen).await?);
+    let redis = connect("--redis-url", &args.redis_url)?;
+    let cache = match &args.cache_url {
+        Some(url) => connect("--cache-url", url)?,
+        None => redis.clone(),
+    };
+    let catalog = catalog(&args, &secret)?;
+    let money = Money::new(redis.clone(), cache.clone());
+    tokio::spawn(sweep(money.clone(), Arc::clone(&metrics)));
+    let internal = internal::router(internal::State {
+        changes: Changes::start(redis.clone()),
+        redis: redis.clone(),
+        money,
+        seal: Arc::clone(&seal),
+        catalog: catalog.clone(),
+        secret: secret.into(),
+        metrics: Arc::clone(&metrics),
+    });
+    let admin = admin::router(admin::State { redis, cache, seal, catalog, tokens, metrics });
+
+    let (stop, stopped) = watch::channel(false);
+    let mut servers = tokio::spawn(async move {
+        let (internal, admin) = tokio::join!(run(internal_port, internal, stopped.clone()), run(admin_port, admin, stopped));
+        internal.and(admin)
+    });
+    tracing::info!(internal = %args.internal_listen, admin = %args.admin_listen, "the control plane is open");
+    tokio::select! {
+        ended = &mut servers => return ended.map_err(|error| error.to_string())?,
+        signal = ended_by_signal() => tracing::info!(signal = signal?, "ending; calls under way are finished"),
+    }
+    stop.send_replace(true);
+    match tokio::time::timeout(GRACE, servers).await {
+        Ok(ended) => ended.map_err(|error| error.to_string())?,
+        Err(_) => {
+            tracing::warn!("calls were still under way after {} s; ending all the same", GRACE.as_secs());
+            Ok(())
+        }
+    }
+}
+
+async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) -> Result<(), String> {
+    let stopped = async move {
+        // An error means that the sender is gone: that is an end too.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    axum::serve(port, router).with_graceful_shutdown(stopped).await.map_err(|error| error.to_string())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+}
+
+fn connect(flag: &str, url: &str) -> Result<Client, String> {
+    // The URL may hold a password, so it is not shown.
+    store::connect(url).map_err(|error| format!("{flag} is not a Redis URL (redis://host:port): {}", error.details()))
+}
+
+fn catalog(args: &Args, secret: &str) -> Result<Watched, String> {
+    let (render_to, envoy, secret) = (args.render_to.clone(), args.envoy.clone(), secret.to_owned());
+    let on_swap = move |catalog: &crate::catalog::Catalog| match &render_to {
+        Some(dir) => render::install(catalog, &envoy, &secret, dir),
+        None => Ok(()),
+    };
+    Watched::start(args.catalog.clone(), on_swap).map_err(|faults| faults.to_string())
+}
+
+fn seal(args: &Args) -> Result<Seal, String> {
+    match (&args.seal_key_file, &args.seal_key) {
+        (Some(path), _) => Seal::parse(&file(path)?),
+        (None, Some(keys)) => Seal::parse(keys),
+        (None, None) => {
+            tracing::warn!("projects cannot have credentials of their own: {HOW_TO_SET_A_KEY}");
+            Ok(Seal::without_key())
+        }
+    }
+}
+
+fn tokens(args: &Args) -> Result<Tokens, String> {
+    let admin = match &args.admin_token_file {
+        Some(path) => Some(file(path)?),
+        None => args.admin_token.clone(),
+    };
+    let token = |token: Option<String>| token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
+    let tokens = Tokens { admin: token(admin), viewer: token(args.viewer_token.clone()) };
+    if tokens.admin.is_none() {
+        tracing::warn!("nothing can be changed on the admin API: set PROXIUM_ADMIN_TOKEN, or name a file with --admin-token-file");
+    }
+    if tokens.admin.is_some() && tokens.admin == tokens.viewer {
+        return Err("the viewer's token is the admin's; give it one of its own".to_owned());
+    }
+    Ok(tokens)
+}
+
+fn file(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Charges due holds each second, on every control plane: whoever comes first does it, the others find nothing.
+async fn sweep(money: Money, metrics: Arc<Metrics>) {
+    let mut tick = tokio::time::interval(SWEEP_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tick.tick().await;
+        let began = Instant::now();
+        let outcome = money.sweep_all().await;
+        match &outcome {
+            Ok(holds) => metrics.swept(*holds, began.elapsed()),
+            Err(error) if !failing => tracing::warn!(%error, "due holds cannot be swept; tried again each second"),
+            Err(_) => {}
+        }
+        failing = outcome.is_err();
+    }
+}
+
+async fn ended_by_signal() -> Result<&'static str, String> {
+    let watch = |kind| signal(kind).map_err(|error| format!("cannot watch for signals: {error}"));
+    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}

@@ -1,0 +1,23 @@
+//! What changed since a filter last asked: polled once a second by each, answered from memory.
+
+use super::{Failure, State, decode, encode};
+use axum::body::Bytes;
+use axum::extract::State as Extract;
+use axum::response::Response;
+use proxium_wire::{SnapshotReply, SnapshotRequest};
+
+/// Answers catalog and changes; 503 while changes cannot be read, so that filters stop trusting what they cached.
+pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Result<Response, Failure> {
+    let request: SnapshotRequest = decode(body)?;
+    let since = state.changes.since(&request.cursor).await;
+    let since = since.ok_or_else(|| Failure::Unavailable("changes cannot be read from Redis".to_owned()))?;
+    let catalog = state.catalog.current();
+    let catalog_revision = catalog.revision();
+    Ok(encode(&SnapshotReply {
+        catalog: (catalog_revision != request.catalog_revision).then(|| catalog.to_wire()),
+        catalog_revision,
+        cursor: since.cursor,
+        changes: since.changes,
+        forget_all: since.forget_all,
+    }))
+}

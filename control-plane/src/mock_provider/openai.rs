@@ -1,0 +1,101 @@
+//! The OpenAI dialect.
+
+use super::behaviour::Answer;
+use super::call::{Call, words};
+use serde_json::{Map, Value, json};
+
+pub(super) fn error(status: u16) -> Value {
+    let kind = if status == 429 { "rate_limit_error" } else { "mock_error" };
+    json!({"error": {"message": format!("the mock was asked to fail with {status}"), "type": kind, "param": null, "code": null}})
+}
+
+fn usage(input: u64, cached: u64, output: u64) -> Value {
+    json!({
+        "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    })
+}
+
+fn head(call: &Call, object: &str, id: &str) -> Map<String, Value> {
+    let mut head = Map::new();
+    head.insert("id".into(), json!(id));
+    head.insert("object".into(), json!(object));
+    // A fixed instant, so that equal requests have equal answers.
+    head.insert("created".into(), json!(1_700_000_000));
+    head.insert("model".into(), json!(call.model));
+    head
+}
+
+/// `chat.completion`
+pub(super) fn unary(call: &Call, answer: &Answer, id: &str) -> Value {
+    let mut body = head(call, "chat.completion", id);
+    let finish = answer.finish.as_deref().unwrap_or("stop");
+    let count = if answer.no_choices { 0 } else { call.choices };
+    let choices: Vec<Value> = (0..count)
+        .map(|index| {
+            json!({
+                "index": index, "message": {"role": "assistant", "content": call.text(answer), "refusal": null},
+                "logprobs": null, "finish_reason": finish,
+            })
+        })
+        .collect();
+    body.insert("choices".into(), json!(choices));
+    if let Some(usage) = call.usage(answer, usage) {
+        body.insert("usage".into(), usage);
+    }
+    Value::Object(body)
+}
+
+/// `chat.completion.chunk` events, a word each, and `[DONE]`.
+pub(super) fn stream(call: &Call, answer: &Answer, id: &str) -> Vec<String> {
+    let chunk = |choices: Value, usage: Option<Value>| {
+        let mut chunk = head(call, "chat.completion.chunk", id);
+        chunk.insert("choices".into(), choices);
+        if let Some(usage) = usage {
+            chunk.insert("usage".into(), usage);
+        }
+        format!("data: {}\n\n", Value::Object(chunk))
+    };
+    let choice = |delta: Value, finish: Option<&str>| chunk(json!([{"index": 0, "delta": delta, "finish_reason": finish}]), None);
+    let mut events = Vec::new();
+    if !answer.no_choices {
+        events.push(choice(json!({"role": "assistant", "content": ""}), None));
+        events.extend(call.text(answer).split_inclusive(' ').map(|word| choice(json!({"content": word}), None)));
+        events.push(choice(json!({}), Some(answer.finish.as_deref().unwrap_or("stop"))));
+    }
+    if call.include_usage
+        && let Some(usage) = call.usage(answer, usage)
+    {
+        events.push(chunk(json!([]), Some(usage)));
+    }
+    events.push("data: [DONE]\n\n".into());
+    events
+}
+
+/// One vector of eight numbers an input, made from the input's bytes: equal texts have equal vectors.
+pub(super) fn embeddings(call: &Call, body: &Value) -> Value {
+    let inputs: Vec<String> = match body.get("input") {
+        Some(Value::Array(inputs)) => inputs.iter().map(|input| input.as_str().map_or_else(|| input.to_string(), str::to_owned)).collect(),
+        Some(Value::String(input)) => vec![input.clone()],
+        _ => Vec::new(),
+    };
+    let vector = |text: &str| {
+        let mut sums = [0_u32; 8];
+        for (place, byte) in text.bytes().enumerate() {
+            if let Some(sum) = sums.get_mut(place % 8) {
+                *sum = (*sum * 31 + u32::from(byte)) % 1000;
+            }
+        }
+        sums.map(|sum| f64::from(sum) / 1000.0)
+    };
+    let data: Vec<Value> =
+        inputs.iter().enumerate().map(|(index, text)| json!({"object": "embedding", "index": index, "embedding": vector(text)})).collect();
+    let tokens: u64 = inputs.iter().map(|text| words(text)).sum();
+    json!({"object": "list", "data": data, "model": call.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
+}
+
+/// `GET /models`
+pub(super) fn models() -> Value {
+    json!({"object": "list", "data": [{"id": "mock", "object": "model", "created": 1_700_000_000, "owned_by": "proxium"}]})
+}

@@ -1,0 +1,142 @@
+//! Answers kept from earlier calls, in the cache Redis (which may be the one of the money).
+//!
+//! A project's answers are plain keys with a life of their own, and an index of them, scored by expiry, from which a purge finds them. A member
+//! of the index is `<hex of the exact key>|<model that answered>|<request id>`.
+
+use super::{StoreError, name};
+use fred::prelude::*;
+use fred::types::{Expiration, InfoKind};
+use prost::Message;
+use proxium_wire::{Store, StoredAnswer};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Which answers a purge forgets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// All of the project.
+    Project,
+    /// Those of the model that answered, by its catalog name.
+    Model(String),
+    /// The one of this call.
+    RequestId(String),
+}
+
+impl Purge {
+    fn takes(&self, member: &Member<'_>) -> bool {
+        match self {
+            Self::Project => true,
+            Self::Model(model) => member.model == model,
+            Self::RequestId(id) => member.request_id == id,
+        }
+    }
+}
+
+/// One entry of the index. A model's name may hold the separator; the other parts cannot.
+struct Member<'a> {
+    key: &'a str,
+    model: &'a str,
+    request_id: &'a str,
+}
+
+impl<'a> Member<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (key, rest) = text.split_once('|')?;
+        let (model, request_id) = rest.rsplit_once('|')?;
+        Some(Self { key, model, request_id })
+    }
+}
+
+/// Forgets stored answers and says how many entries of the index that were. Answers stored while it runs may stay.
+///
+/// # Errors
+/// Redis cannot answer; what was forgotten until then stays forgotten.
+pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64, StoreError> {
+    const AT_ONCE: usize = 256;
+    let index = name::answers(project);
+    let members: Vec<String> = cache.zrange(&index, 0, -1, None, false, None, false).await?;
+    let taken: Vec<(&String, Member<'_>)> = members
+        .iter()
+        .filter_map(|text| Member::read(text).map(|member| (text, member)))
+        .filter(|(_, member)| filter.takes(member))
+        .collect();
+    for some in taken.chunks(AT_ONCE) {
+        let pipeline = cache.pipeline();
+        let keys: Vec<String> = some.iter().map(|(_, member)| name::answer(project, member.key)).collect();
+        let texts: Vec<&str> = some.iter().map(|(text, _)| text.as_str()).collect();
+        let () = pipeline.unlink(keys).await?;
+        let () = pipeline.zrem(&index, texts).await?;
+        let () = pipeline.all().await?;
+    }
+    Ok(u64::try_from(taken.len()).unwrap_or(u64::MAX))
+}
+
+/// Looks up and keeps answers.
+pub(super) struct Answers {
+    cache: Client,
+    /// When it was last asked whether there is room, and what was found.
+    room: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Answers {
+    pub fn new(cache: Client) -> Self {
+        Self { cache, room: Mutex::new(None) }
+    }
+
+    /// The answer under this exact key; an empty key has none. A cache that fails or cannot be read is a miss: calls go on without it.
+    pub async fn find(&self, project: &str, cache_key: &[u8]) -> Option<StoredAnswer> {
+        if cache_key.is_empty() {
+            return None;
+        }
+        let found: Result<Option<Vec<u8>>, _> = self.cache.get(name::answer(project, &hex::encode(cache_key))).await;
+        match found {
+            Ok(bytes) => StoredAnswer::decode(bytes?.as_slice())
+                .inspect_err(|error| tracing::warn!(project, %error, "a stored answer cannot be read and counts as absent"))
+                .ok(),
+            Err(error) => {
+                tracing::warn!(project, %error, "the answer cache cannot be read; the call goes on as a miss");
+                None
+            }
+        }
+    }
+
+    /// Keeps an answer for its time, unless Redis is short of room.
+    pub async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
+        if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room().await? {
+            return Ok(());
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let expiry = now + Duration::from_secs(store.ttl_s.into());
+        let key = hex::encode(&store.cache_key);
+        let member = format!("{key}|{}|{}", store.answer.model, store.answer.request_id);
+        let index = name::answers(project);
+
+        let pipeline = self.cache.pipeline();
+        let body = Value::Bytes(store.answer.encode_to_vec().into());
+        let () = pipeline.set(name::answer(project, &key), body, Some(Expiration::EX(store.ttl_s.into())), None, false).await?;
+        let () = pipeline.zremrangebyscore(&index, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
+        let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member)).await?;
+        let () = pipeline.all().await?;
+        Ok(())
+    }
+
+    /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one
+    /// of the cache's own) makes its room itself.
+    async fn has_room(&self) -> Result<bool, StoreError> {
+        if let Some((asked, room)) = *self.room.lock().unwrap_or_else(PoisonError::into_inner)
+            && asked.elapsed() < Duration::from_secs(1)
+        {
+            return Ok(room);
+        }
+        let info: String = self.cache.info(Some(InfoKind::Memory)).await?;
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim);
+        let bytes = |name: &str| field(name).parse::<u64>().unwrap_or(0);
+        let (used, most) = (bytes("used_memory"), bytes("maxmemory"));
+        let room = most == 0 || field("maxmemory_policy") != "noeviction" || used / 4 < most / 5;
+        if !room {
+            tracing::warn!(used, most, "answers are not stored: Redis is above 80 % of maxmemory; raise it or set REDIS_CACHE_URL");
+        }
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), room));
+        Ok(room)
+    }
+}

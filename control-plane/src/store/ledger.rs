@@ -1,0 +1,105 @@
+//! Ledger records: one of each end of a call, in the project's stream, all values text.
+//!
+//! | field | what |
+//! |---|---|
+//! | `id` | the reservation, which is the request id for a call of its own |
+//! | `kind` | `call`, `hit` (from the cache), `expired` (never settled: its estimate), `correction` (signed, of an `expired`) |
+//! | `key_id`, `source`, `end_user`, `endpoint` | who and where |
+//! | `requested_model`, `resolved_model`, `model`, `provider` | named by the client; first of the chain; answered |
+//! | `month` | the period it was charged to, like `202611`; not on a hit |
+//! | `cost_nano_usd` | their sum over a month is the month's spend |
+//! | `calls`, `tokens` | what the key's windows counted; their sums agree |
+//! | `input_tokens`, `cached_input_tokens`, `cache_write_5m_tokens`, `cache_write_1h_tokens`, `output_tokens`, `reasoning_tokens`, `searches` | usage |
+//! | `estimated`, `abandoned`, `cached` | `1` or `0` |
+//! | `attempts` | `model outcome ms`, in order, comma between |
+//! | `latency_ms`, `started_at_ms` | times, the second by the filter's clock |
+//!
+//! A field that is not there is empty or 0.
+
+use proxium_wire::{AdmitRequest, Attempt, Call, Endpoint, Settle, StoredAnswer, Usage};
+
+/// A record's fields in order.
+pub(super) type Fields = Vec<(&'static str, String)>;
+
+/// Text that a client chose is cut to this many bytes: a ledger is no place to fill Redis from.
+const MAX_TEXT: usize = 256;
+
+/// The text of a number field that clients have no say in is short; this is for all else.
+pub(super) fn text(of: &str) -> String {
+    let end = (0..=of.len().min(MAX_TEXT)).rev().find(|&at| of.is_char_boundary(at)).unwrap_or(0);
+    of.get(..end).unwrap_or_default().to_owned()
+}
+
+/// The catalog's name of an endpoint; empty for one that this version does not know.
+pub(super) fn endpoint(call: &Call) -> &'static str {
+    Endpoint::try_from(call.endpoint).map_or("", Endpoint::name)
+}
+
+fn flag(on: bool) -> String {
+    String::from(if on { "1" } else { "0" })
+}
+
+fn attempts(of: &[Attempt]) -> String {
+    let each: Vec<String> = of.iter().map(|attempt| format!("{} {} {}", attempt.model, attempt.outcome, attempt.ms)).collect();
+    each.join(", ")
+}
+
+fn of_call(call: &Call) -> Fields {
+    vec![
+        ("end_user", text(&call.end_user)),
+        ("endpoint", endpoint(call).to_owned()),
+        ("requested_model", text(&call.requested_model)),
+        ("resolved_model", text(&call.resolved_model)),
+        ("started_at_ms", call.started_at_ms.to_string()),
+    ]
+}
+
+/// What a settlement adds to the fields that the script writes itself (id, kind, key, month, cost, counts, input and output tokens).
+pub(super) fn of_settle(settle: &Settle) -> Fields {
+    let Usage { input: _, cached_input, cache_write_5m, cache_write_1h, output: _, reasoning, searches } = settle.usage;
+    let mut fields = of_call(&settle.call);
+    fields.extend([
+        ("model", text(&settle.model)),
+        ("provider", text(&settle.provider)),
+        ("cached_input_tokens", cached_input.to_string()),
+        ("cache_write_5m_tokens", cache_write_5m.to_string()),
+        ("cache_write_1h_tokens", cache_write_1h.to_string()),
+        ("reasoning_tokens", reasoning.to_string()),
+        ("searches", searches.to_string()),
+        ("estimated", flag(settle.estimated)),
+        ("abandoned", flag(settle.abandoned)),
+        ("cached", flag(false)),
+        ("attempts", attempts(&settle.attempts)),
+        ("latency_ms", settle.latency_ms.to_string()),
+    ]);
+    fields
+}
+
+/// The whole record of a hit: free, and no call of any window.
+pub(super) fn of_hit(request: &AdmitRequest, answer: &StoredAnswer) -> Fields {
+    let mut fields = vec![
+        ("id", request.id.clone()),
+        ("kind", String::from("hit")),
+        ("key_id", request.key_id.clone()),
+        ("source", request.source.clone()),
+        ("cost_nano_usd", String::from("0")),
+        ("calls", String::from("0")),
+        ("tokens", String::from("0")),
+        ("model", text(&answer.model)),
+        ("cached", flag(true)),
+    ];
+    fields.extend(of_call(&request.call));
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_between_characters() {
+        assert_eq!(text("short"), "short");
+        let long = "ß".repeat(200);
+        assert_eq!(text(&format!("a{long}")).len(), 255);
+    }
+}

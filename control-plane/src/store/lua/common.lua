@@ -1,0 +1,278 @@
+-- What reserve, settle, release and expire share. scripts.rs puts this before each of them, and NAMES before this.
+--
+-- KEYS[1] is what every name of the project begins with; all of them are in its hash slot.
+--
+-- Money (nano-USD) is a string from end to end and is added by HINCRBY alone: a Lua number is a double, exact only below 2^53. It becomes
+-- a number for a comparison with a cap, and caps are below 2^53. Tokens and instants stay far below and may be numbers.
+
+local floor, max, min = math.floor, math.max, math.min
+
+local function name(kind, id)
+  return KEYS[1] .. NAMES[kind] .. (id or '')
+end
+
+-- A final record stays this long, so that a repeated or late message finds it.
+local KEEP_MS = 2 * 3600 * 1000
+-- The record of a hold is ended by a settlement or by expiry, not by time; this only bounds what a deleted project leaves.
+local KEEP_HELD_MS = 7 * 24 * 3600 * 1000
+
+-- ---- Calendar (proleptic Gregorian, UTC; Howard Hinnant's days_from_civil and its inverse) ----
+
+local DAY_MS = 86400000
+
+local function days_of(year, month, day)
+  if month <= 2 then year = year - 1 end
+  local era = floor(year / 400)
+  local of_era = year - era * 400
+  local of_year = floor((153 * (month > 2 and month - 3 or month + 9) + 2) / 5) + day - 1
+  return era * 146097 + of_era * 365 + floor(of_era / 4) - floor(of_era / 100) + of_year - 719468
+end
+
+local function date_of(days)
+  days = days + 719468
+  local era = floor(days / 146097)
+  local of_era = days - era * 146097
+  local year = floor((of_era - floor(of_era / 1460) + floor(of_era / 36524) - floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + floor(year / 4) - floor(year / 100))
+  local shifted = floor((5 * of_year + 2) / 153)
+  local month = shifted < 10 and shifted + 3 or shifted - 9
+  return year + era * 400 + (month <= 2 and 1 or 0), month, of_year - floor((153 * shifted + 2) / 5) + 1
+end
+
+local function month_after(year, month)
+  if month == 12 then return year + 1, 1 end
+  return year, month + 1
+end
+
+-- The day on which the period of this month begins: the reset day, or the month's last day if it has fewer.
+local function first_day(year, month, reset_day)
+  local start = days_of(year, month, 1)
+  local next_year, next_month = month_after(year, month)
+  local length = days_of(next_year, next_month, 1) - start
+  return start + min(reset_day, length) - 1
+end
+
+-- The period of an instant, named by the month it began in: 202611.
+local function period_of(ms, reset_day)
+  local today = floor(ms / DAY_MS)
+  local year, month = date_of(today)
+  if today < first_day(year, month, reset_day) then
+    if month == 1 then year, month = year - 1, 12 else month = month - 1 end
+  end
+  return year * 100 + month
+end
+
+-- The instant at which the period after this one begins.
+local function period_end(period, reset_day)
+  local year, month = month_after(floor(period / 100), period % 100)
+  return first_day(year, month, reset_day) * DAY_MS
+end
+
+-- ---- The project: its clock, its month, its money ----
+
+-- The project as of now, or nil and why not: 'gone' (deleted), 'state_missing' (never taken for a spend of zero).
+-- Its clock never steps back: it is the later of Redis' own and the last instant at which the project counted a call.
+local function open_project()
+  if redis.call('EXISTS', name('project')) == 0 then return nil, 'gone' end
+  local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day')
+  local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms')
+  if not (state[1] and state[2] and state[3]) then return nil, 'state_missing' end
+  local time = redis.call('TIME')
+  local project = {
+    now = max(tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000), tonumber(state[4]) or 0),
+    month = tonumber(state[1]),
+    cap = tonumber(settings[1]),
+    reset_day = tonumber(settings[2]) or 1,
+  }
+  -- Forward only: a later reset day must not bring a month back that is over.
+  local month = period_of(project.now, project.reset_day)
+  if month > project.month then
+    project.month = month
+    redis.call('HSET', name('state'), 'month', month, 'spend', '0', 'held', '0')
+  end
+  return project
+end
+
+-- Adds to the month that `month` names, if it is still running. Amounts are strings, nil for none.
+local function book(project, month, spend, held)
+  if tonumber(month) ~= project.month then return end
+  if spend then redis.call('HINCRBY', name('state'), 'spend', spend) end
+  if held then redis.call('HINCRBY', name('state'), 'held', held) end
+end
+
+-- ---- Sliding windows ----
+--
+-- A hash per key or sender; each ceiling has a ring of 61 buckets in it (the running one and the 60 before), the sum of the ring and the
+-- number of its newest bucket, the head. A bucket is an instant divided by the width; it is in the ring while it is less than 61
+-- behind the head. Moving the head on costs the buckets that went by, once each.
+
+local CEILINGS = {
+  { name = 'calls_per_hour', tag = 'c', width = 60000 },
+  { name = 'requests_per_minute', tag = 'r', width = 1000 },
+  { name = 'tokens_per_minute', tag = 't', width = 1000 },
+}
+local TOKENS = 3
+local BUCKETS = 61
+-- A little more than the longest window.
+local WINDOW_TTL_S = 3700
+
+local function slot(ceiling, bucket)
+  return ceiling.tag .. (bucket % BUCKETS)
+end
+
+-- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
+local function read_windows(key, now)
+  local fields = {}
+  for _, ceiling in ipairs(CEILINGS) do
+    fields[#fields + 1] = ceiling.tag .. '_head'
+    fields[#fields + 1] = ceiling.tag .. '_sum'
+    fields[#fields + 1] = slot(ceiling, floor(now / ceiling.width))
+  end
+  local got = redis.call('HMGET', key, unpack(fields))
+
+  local windows = { key = key, now = now, gone = {} }
+  local passed, passed_of = {}, {}
+  for i, ceiling in ipairs(CEILINGS) do
+    local bucket = floor(now / ceiling.width)
+    local head = tonumber(got[3 * i - 2]) or bucket - BUCKETS
+    local window = { ceiling = ceiling, bucket = bucket, head = head }
+    window.sum = tonumber(got[3 * i - 1]) or 0
+    window.here = tonumber(got[3 * i]) or 0
+    if bucket > head then window.here = 0 end
+    if bucket - head >= BUCKETS then window.sum = 0 end
+    for b = max(head, bucket - BUCKETS) + 1, bucket do
+      windows.gone[#windows.gone + 1] = slot(ceiling, b)
+      if window.sum ~= 0 then
+        passed[#passed + 1] = slot(ceiling, b)
+        passed_of[#passed_of + 1] = window
+      end
+    end
+    windows[i] = window
+  end
+  if #passed > 0 then
+    for i, had in ipairs(redis.call('HMGET', key, unpack(passed))) do
+      passed_of[i].sum = passed_of[i].sum - (tonumber(had) or 0)
+    end
+  end
+  return windows
+end
+
+-- Counts a call now, in windows that were read now.
+local function count(windows, calls, tokens)
+  if #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
+  local fields = {}
+  for i, window in ipairs(windows) do
+    local more = i == TOKENS and tokens or calls
+    window.sum, window.here, window.head = window.sum + more, window.here + more, window.bucket
+    for _, text in ipairs({
+      window.ceiling.tag .. '_head', window.head,
+      window.ceiling.tag .. '_sum', window.sum,
+      slot(window.ceiling, window.bucket), window.here,
+    }) do
+      fields[#fields + 1] = text
+    end
+  end
+  redis.call('HSET', windows.key, unpack(fields))
+  redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
+  -- The heads must never be ahead of the clock.
+  redis.call('HSET', name('state'), 'clock_ms', windows.now)
+end
+
+-- Changes what a call counts that was admitted at `at`, in the bucket of that instant; nothing where that bucket is gone. A bucket never
+-- falls below zero, even when an operator deleted the window meanwhile.
+local function recount(key, at, calls, tokens)
+  local fields = {}
+  for _, ceiling in ipairs(CEILINGS) do
+    fields[#fields + 1] = ceiling.tag .. '_head'
+    fields[#fields + 1] = slot(ceiling, floor(at / ceiling.width))
+  end
+  local got = redis.call('HMGET', key, unpack(fields))
+  for i, ceiling in ipairs(CEILINGS) do
+    local head, here = tonumber(got[2 * i - 1]), tonumber(got[2 * i]) or 0
+    local more = max(i == TOKENS and tokens or calls, -here)
+    if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
+      redis.call('HINCRBY', key, slot(ceiling, floor(at / ceiling.width)), more)
+      redis.call('HINCRBY', key, ceiling.tag .. '_sum', more)
+    end
+  end
+end
+
+-- The ceilings of a key or sender by the order of CEILINGS, from the three values of its hash; nil if it has none.
+local function ceilings_of(calls_per_hour, requests_per_minute, tokens_per_minute)
+  local all = { tonumber(calls_per_hour), tonumber(requests_per_minute), tonumber(tokens_per_minute) }
+  if all[1] or all[2] or all[3] then return all end
+end
+
+local function sender_ceilings(source)
+  if source == '' then return nil end
+  return ceilings_of(
+    unpack(redis.call('HMGET', name('sender', source), 'calls_per_hour', 'requests_per_minute', 'tokens_per_minute')))
+end
+
+-- ---- Reservations and the ledger ----
+
+-- The record of a reservation as a table; empty if it is unknown.
+local function read_reservation(id)
+  local record, flat = {}, redis.call('HGETALL', name('reservation', id))
+  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  return record
+end
+
+-- Gives a reservation its final state.
+local function finish(id, state)
+  redis.call('HSET', name('reservation', id), 'state', state)
+  redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+  redis.call('ZREM', name('due'), id)
+end
+
+-- Changes what the windows count for a reservation, relative to its hold.
+local function recount_reservation(record, calls, tokens, sender_tokens)
+  local at = tonumber(record.at)
+  recount(name('key_window', record.key_id), at, calls, tokens)
+  if record.sender_tokens then recount(name('sender_window', record.source), at, calls, sender_tokens) end
+end
+
+-- The difference of two amounts, exact: `cost` and the negated hold of a reservation, both strings. Its record serves as scratch paper.
+local function difference(id, cost, neg_hold)
+  local key = name('reservation', id)
+  redis.call('HSET', key, 'scratch', cost)
+  redis.call('HINCRBY', key, 'scratch', neg_hold)
+  local text = redis.call('HGET', key, 'scratch')
+  redis.call('HDEL', key, 'scratch')
+  return text
+end
+
+-- Appends to the ledger. `entry`: kind, cost, calls, tokens (what the key's windows count), input, output; `record`: whose. `more`:
+-- further fields, flat. The sum of costs is the spend of the month, the sums of calls and tokens are what the windows counted.
+local function append(id, record, entry, more)
+  redis.call('XADD', name('ledger'), '*', 'id', id, 'kind', entry.kind, 'key_id', record.key_id, 'source', record.source,
+    'month', record.month, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
+    'input_tokens', entry.input, 'output_tokens', entry.output, unpack(more))
+end
+
+-- What a ledger record tells of a call that was never settled.
+local function call_of(record)
+  return {
+    'end_user', record.end_user, 'endpoint', record.endpoint, 'requested_model', record.requested_model,
+    'resolved_model', record.resolved_model, 'started_at_ms', record.started_at_ms, 'estimated', '1',
+  }
+end
+
+-- Charges up to `most` holds that are due at their estimate, and says how many were. Their tokens and calls stay counted.
+local function expire_due(project, most)
+  local due = redis.call('ZRANGE', name('due'), '-inf', project.now, 'BYSCORE', 'LIMIT', 0, most)
+  for _, id in ipairs(due) do
+    local record = read_reservation(id)
+    if record.state == 'held' then
+      book(project, record.month, record.hold, record.neg_hold)
+      append(id, record, {
+        kind = 'expired', cost = record.hold, calls = record.calls, tokens = record.tokens,
+        input = record.input, output = record.output,
+      }, call_of(record))
+      finish(id, 'expired')
+    else
+      redis.call('ZREM', name('due'), id)
+    end
+  end
+  return #due
+end

@@ -1,0 +1,201 @@
+//! Projects: a budget, rules, and what hangs on them.
+
+use super::record::{self, Expect, Place, Rules, Stored, Written, usd};
+use super::{StoreError, name};
+use fred::prelude::*;
+use fred::types::scripts::Script;
+use jiff::Timestamp;
+use proxium_wire::NanoUsd;
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// How long an answer is kept unless the project says otherwise.
+pub const DEFAULT_TTL_S: u32 = 3_600;
+
+/// A project as people see it, but for its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Project {
+    /// For people.
+    pub name: String,
+    /// The most a calendar month may cost. Absent: no cap; 0: nothing passes.
+    #[serde(default, rename = "monthly_cap_usd", with = "usd")]
+    pub monthly_cap: Option<NanoUsd>,
+    /// The day of the month (UTC) on which the month begins, 1-31, the last day in shorter months. Absent: 1.
+    #[serde(default)]
+    pub reset_day: Option<u8>,
+    /// How answers are kept.
+    #[serde(default)]
+    pub cache: Cache,
+    /// The project's level of rules.
+    #[serde(default)]
+    pub rules: Rules,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// How a project's answers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    /// Answer the same request from the store.
+    pub exact: bool,
+    /// For how long.
+    pub ttl_s: u32,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { exact: true, ttl_s: DEFAULT_TTL_S }
+    }
+}
+
+impl Project {
+    /// The fields that the reserve script reads.
+    fn fields(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let cap = self.monthly_cap.map(|cap| ("monthly_cap", cap.0.to_string()));
+        cap.into_iter().chain(self.reset_day.map(|day| ("reset_day", day.to_string())))
+    }
+}
+
+static CREATE: LazyLock<Script> = LazyLock::new(|| {
+    Script::from_lua(
+        "-- KEYS: project, state. ARGV: field, value, ... of the project
+        if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then return 0 end
+        redis.call('HSET', KEYS[1], unpack(ARGV))
+        redis.call('HSET', KEYS[2], 'month', '0', 'spend', '0', 'held', '0', 'clock_ms', '0')
+        return 1",
+    )
+});
+
+/// Removes all but money: the state, the ledger, the windows and open reservations stay, so that what is under way is still recorded.
+static DELETE: LazyLock<Script> = LazyLock::new(|| {
+    Script::from_lua(
+        "-- KEYS: project, keys, senders, credentials, due. ARGV: what stands before a key's and a sender's name
+        local existed, hashes = redis.call('EXISTS', KEYS[1]), {}
+        for _, id in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+            local key = ARGV[1] .. id
+            hashes[#hashes + 1] = redis.call('HGET', key, 'hash') or ''
+            redis.call('DEL', key)
+        end
+        for _, source in ipairs(redis.call('SMEMBERS', KEYS[3])) do redis.call('DEL', ARGV[2] .. source) end
+        redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+        return {tostring(existed), tostring(redis.call('ZCARD', KEYS[5])), hashes}",
+    )
+});
+
+/// Makes a project and answers its id.
+///
+/// The list of projects comes first: it lies in another slot, and an id without a project behind it does no harm, while a project that
+/// is not listed would never have its due holds swept.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn create(redis: &Client, project: &Project) -> Result<String, StoreError> {
+    let mut args = vec!["record".to_owned(), record::text(project)?];
+    args.extend(project.fields().flat_map(|(name, value)| [name.to_owned(), value]));
+    loop {
+        let id = new_id(&project.name);
+        let () = redis.sadd(name::PROJECTS, &id).await?;
+        let made: u64 = CREATE.evalsha_with_reload(redis, vec![name::project(&id), name::state(&id)], args.clone()).await?;
+        if made == 1 {
+            return Ok(id);
+        }
+    }
+}
+
+/// Reads a project.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn get(redis: &Client, project: &str) -> Result<Option<Stored<Project>>, StoreError> {
+    record::get(redis, name::project(project)).await
+}
+
+/// All projects with their ids, in the order of these.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn list(redis: &Client) -> Result<Vec<(String, Project)>, StoreError> {
+    let ids = redis.smembers(name::PROJECTS).await?;
+    record::list(redis, ids, name::project).await
+}
+
+/// Writes a project anew. Its spend and windows stay.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn replace(redis: &Client, id: &str, before: &str, project: &Project) -> Result<Written, StoreError> {
+    let place = Place { project: id, key: name::project(id), index: None };
+    record::put(redis, place, Expect::Text(before), project, project.fields()).await
+}
+
+/// Deletes a project and ends its keys; its ledger stays. Answers whether it was there.
+///
+/// Everything of the project goes in one step; after a crash right behind it, what is left are pointers to keys that are no more.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn delete(redis: &Client, id: &str) -> Result<bool, StoreError> {
+    let keys = vec![name::project(id), name::keys(id), name::senders(id), name::credentials(id), name::due(id)];
+    let (existed, due, hashes): (u64, u64, Vec<String>) =
+        DELETE.evalsha_with_reload(redis, keys, vec![name::key(id, ""), name::sender(id, "")]).await?;
+    for hash in hashes.iter().filter(|hash| !hash.is_empty()) {
+        let () = redis.del(name::key_hash(hash)).await?;
+    }
+    // With holds still due it stays listed, so that they are swept; lists leave out what has no record.
+    if due == 0 {
+        let () = redis.srem(name::PROJECTS, id).await?;
+    }
+    Ok(existed == 1)
+}
+
+/// The name in lower case with everything else as `-`, cut at 31 characters, and 8 random ones.
+fn new_id(name: &str) -> String {
+    let mut id = String::new();
+    for letter in name.chars().map(|letter| letter.to_ascii_lowercase()) {
+        if letter.is_ascii_alphanumeric() {
+            id.push(letter);
+        } else if !id.is_empty() && !id.ends_with('-') {
+            id.push('-');
+        }
+        if id.len() == 31 {
+            break;
+        }
+    }
+    let id = match id.trim_end_matches('-') {
+        "" => "project",
+        id => id,
+    };
+    let mut rng = rand::rng();
+    let suffix: String = (0..8).filter_map(|_| char::from_digit(rng.random_range(0..36), 36)).collect();
+    format!("{id}-{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_made_of_the_name_and_never_twice_the_same() {
+        for (name, start) in [("My  Team!", "my-team-"), ("日本", "project-"), ("", "project-"), (" -x- ", "x-")] {
+            let id = new_id(name);
+            assert!(id.starts_with(start) && id.len() == start.len() + 8, "{name}: {id}");
+            assert_ne!(id, new_id(name));
+        }
+    }
+
+    #[test]
+    fn an_id_of_a_long_name_keeps_to_forty_characters() {
+        let id = new_id(&"long name ".repeat(20));
+        assert!(id.len() <= 40, "{id}");
+        assert!(id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'), "{id}");
+    }
+
+    #[test]
+    fn a_document_of_an_older_version_still_reads() {
+        let project: Project = serde_json::from_str(r#"{"name":"a","created_at":"2026-01-01T00:00:00Z"}"#).unwrap();
+        assert_eq!(project.cache, Cache { exact: true, ttl_s: 3_600 });
+        assert_eq!(project.monthly_cap, None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Reservations: what the scripts are told and what they answer.
+//!
+//! A reservation is a record by an id that the filter minted: held, then settled, released or expired, and never back. Each step is one
+//! script, so that any number of control planes and repeated or late messages come to the same end.
+
+use super::scripts::{self, Scripts};
+use super::{StoreError, ledger};
+use fred::prelude::*;
+use proxium_wire::{
+    AdmitReply, AdmitRequest, Admitted, Limit, OwnCredential, RateLimit, Refused, Settle, Settlement, Window, admit_reply::Outcome,
+};
+
+/// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
+const STATE_MISSING: &str = "state_missing";
+
+/// The windows' sums stay exact below 2^53; no call has this many tokens, and a provider that claims more is not believed.
+const MAX_TOKENS: u64 = 1_000_000_000_000;
+
+/// Amounts stay below 2^53 where a script compares them: the highest monthly cap, 9,000,000 USD, is the most one call can come to.
+const MAX_NANO_USD: i64 = 9_000_000_000_000_000;
+
+/// No hold outlives a day, whatever a filter asks.
+const MAX_HOLD_MS: u64 = 86_400_000;
+
+fn tokens(of: u64) -> i64 {
+    i64::try_from(of.min(MAX_TOKENS)).unwrap_or(i64::MAX)
+}
+
+/// The answer to an admission after the lookup missed. `open` opens a sealed credential.
+pub(super) async fn reserve(
+    redis: &Client,
+    scripts: &Scripts,
+    request: &AdmitRequest,
+    open: impl Fn(&str, &str) -> Result<String, StoreError>,
+) -> Result<AdmitReply, StoreError> {
+    let AdmitRequest { id, project, key_id, source, call, normal, hold_ms, side_call, .. } = request;
+    let hold = normal.hold;
+    let money = hold.nano_usd.clamp(0, MAX_NANO_USD);
+    let mut args: Vec<Value> = vec![
+        id.as_str().into(),
+        key_id.as_str().into(),
+        source.as_str().into(),
+        tokens((*hold_ms).min(MAX_HOLD_MS)).into(),
+        i64::from(!side_call).into(),
+        tokens(hold.input_tokens.saturating_add(hold.output_tokens)).into(),
+        money.into(),
+        (-money).into(),
+        tokens(hold.input_tokens).into(),
+        tokens(hold.output_tokens).into(),
+        ledger::endpoint(call).into(),
+        ledger::text(&call.requested_model).into(),
+        ledger::text(&call.resolved_model).into(),
+        ledger::text(&call.end_user).into(),
+        call.started_at_ms.to_string().into(),
+    ];
+    args.extend(normal.providers.iter().map(|provider| Value::from(provider.as_str())));
+
+    let reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args).await?.into_array());
+    let outcome = match reply.text(0)?.as_str() {
+        "admitted" => {
+            let sealed = reply.texts(3)?;
+            let credentials = sealed
+                .chunks_exact(2)
+                .filter_map(|pair| if let [provider, sealed] = pair { Some((provider, sealed)) } else { None })
+                .map(|(provider, sealed)| Ok(OwnCredential { provider: provider.clone(), secret: open(provider, sealed)? }))
+                .collect::<Result<_, StoreError>>()?;
+            Outcome::Admitted(Admitted { soft_cap: false, credentials, rate_limit: reply.rate_limit()? })
+        }
+        "refused" => Outcome::Refused(Refused {
+            limit: limit(&reply.text(3)?)?.into(),
+            of_sender: reply.number(4)? == 1,
+            retry_after_ms: u64::try_from(reply.number(5)?).ok(),
+            rate_limit: reply.rate_limit()?,
+        }),
+        // Nobody waits for this answer: whoever ended the reservation had given it up. It must only not be an admission.
+        "ended" => Outcome::Refused(Refused {
+            limit: Limit::MaxParallelCalls.into(),
+            of_sender: false,
+            retry_after_ms: None,
+            rate_limit: RateLimit { requests: None, tokens: None },
+        }),
+        "invalid_key" => Outcome::InvalidKey(()),
+        STATE_MISSING => return Err(state_missing(project)),
+        other => return Err(StoreError::Corrupt(format!("reserve answered {other}"))),
+    };
+    Ok(AdmitReply { outcome: Some(outcome) })
+}
+
+/// Replaces the hold by what was used. `true`: recorded; `false`: it had been before, or the project is gone.
+pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, settle: &Settle) -> Result<bool, StoreError> {
+    let cost = settle.cost_nano_usd.clamp(0, MAX_NANO_USD);
+    if cost != settle.cost_nano_usd || settle.usage.tokens() > MAX_TOKENS {
+        tracing::error!(
+            project = of.project,
+            id = of.id,
+            "a cost or usage beyond belief was cut; check the provider's usage and its prices"
+        );
+    }
+    let mut args: Vec<Value> = vec![
+        of.id.as_str().into(),
+        of.key_id.as_str().into(),
+        of.source.as_str().into(),
+        cost.into(),
+        tokens(settle.usage.tokens()).into(),
+        tokens(settle.usage.input).into(),
+        tokens(settle.usage.output).into(),
+    ];
+    for (field, value) in ledger::of_settle(settle) {
+        args.push(field.into());
+        args.push(value.into());
+    }
+    match scripts::run::<String>(redis, &scripts.settle, &of.project, args).await?.as_str() {
+        "recorded" => Ok(true),
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(false),
+    }
+}
+
+/// Gives the hold back; nothing if it had ended.
+pub(super) async fn release(redis: &Client, scripts: &Scripts, of: &Settlement) -> Result<(), StoreError> {
+    match scripts::run::<String>(redis, &scripts.release, &of.project, vec![of.id.as_str().into()]).await?.as_str() {
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(()),
+    }
+}
+
+/// Charges every due hold of a project at its estimate; answers how many there were.
+pub(super) async fn expire(redis: &Client, scripts: &Scripts, project: &str) -> Result<u64, StoreError> {
+    /// So few that no other call waits long.
+    const AT_ONCE: u64 = 64;
+    let mut all = 0;
+    loop {
+        let some: u64 = scripts::run(redis, &scripts.expire, project, vec![tokens(AT_ONCE).into()]).await?;
+        all += some;
+        if some < AT_ONCE {
+            return Ok(all);
+        }
+    }
+}
+
+fn state_missing(project: &str) -> StoreError {
+    StoreError::Corrupt(format!(
+        "{} is missing; rebuild it from the project's ledger, nothing is admitted until then",
+        super::name::state(project)
+    ))
+}
+
+fn limit(name: &str) -> Result<Limit, StoreError> {
+    [Limit::MonthlyCap, Limit::CallsPerHour, Limit::RequestsPerMinute, Limit::TokensPerMinute]
+        .into_iter()
+        .find(|limit| limit.name() == name)
+        .ok_or_else(|| StoreError::Corrupt(format!("reserve answered the limit {name}")))
+}
+
+/// What `reserve.lua` answers, read by position.
+struct Reply(Vec<Value>);
+
+impl Reply {
+    fn part<T: FromValue>(&self, at: usize) -> Result<T, StoreError> {
+        let value = self.0.get(at).cloned().unwrap_or(Value::Null);
+        value.convert().map_err(|error| StoreError::Corrupt(format!("part {at} of the answer of reserve: {error}")))
+    }
+
+    fn text(&self, at: usize) -> Result<String, StoreError> {
+        self.part(at)
+    }
+
+    fn number(&self, at: usize) -> Result<i64, StoreError> {
+        self.part(at)
+    }
+
+    fn texts(&self, at: usize) -> Result<Vec<String>, StoreError> {
+        self.part(at)
+    }
+
+    fn window(&self, at: usize) -> Result<Option<Window>, StoreError> {
+        Ok(match self.part::<Vec<u64>>(at)?.as_slice() {
+            &[limit, remaining, reset_ms] => Some(Window { limit, remaining, reset_ms }),
+            _ => None,
+        })
+    }
+
+    fn rate_limit(&self) -> Result<RateLimit, StoreError> {
+        Ok(RateLimit { requests: self.window(1)?, tokens: self.window(2)? })
+    }
+}

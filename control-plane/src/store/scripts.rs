@@ -1,0 +1,55 @@
+//! The Lua scripts: each one step that no other step can come between.
+
+use super::{StoreError, name};
+use fred::prelude::*;
+use fred::types::scripts::Script;
+
+const COMMON: &str = include_str!("lua/common.lua");
+
+/// The scripts, ready to be called by their hash; one that Redis does not know (yet, or after a restart) is loaded on the way.
+/// They need Redis 7 (flags of scripts).
+pub(super) struct Scripts {
+    pub reserve: Script,
+    pub settle: Script,
+    pub release: Script,
+    pub expire: Script,
+}
+
+impl Scripts {
+    pub fn new() -> Self {
+        let names = names();
+        let script = |flags: &str, body: &str| Script::from_lua(format!("#!lua flags={flags}\n{names}\n{COMMON}\n{body}"));
+        // A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.
+        let (admits, ends) = ("", "allow-oom");
+        Self {
+            reserve: script(admits, include_str!("lua/reserve.lua")),
+            settle: script(ends, include_str!("lua/settle.lua")),
+            release: script(ends, include_str!("lua/release.lua")),
+            expire: script(ends, include_str!("lua/expire.lua")),
+        }
+    }
+}
+
+/// Runs a script on a project. Its only declared key is what all names of the project begin with: it has their hash slot.
+pub(super) async fn run<R: FromValue>(redis: &Client, script: &Script, project: &str, args: Vec<Value>) -> Result<R, StoreError> {
+    Ok(script.evalsha_with_reload(redis, name::prefix(project), args).await?)
+}
+
+/// The Lua table of what follows the prefix in the project's names, so that [`name`] alone spells them.
+fn names() -> String {
+    let of = [
+        ("project", name::project("")),
+        ("key", name::key("", "")),
+        ("sender", name::sender("", "")),
+        ("credentials", name::credentials("")),
+        ("state", name::state("")),
+        ("key_window", name::key_window("", "")),
+        ("sender_window", name::sender_window("", "")),
+        ("reservation", name::reservation("", "")),
+        ("due", name::due("")),
+        ("ledger", name::ledger("")),
+    ];
+    let prefix = name::prefix("");
+    let rows: Vec<String> = of.iter().map(|(kind, full)| format!("{kind} = '{}'", full.strip_prefix(&prefix).unwrap_or(full))).collect();
+    format!("local NAMES = {{ {} }}", rows.join(", "))
+}

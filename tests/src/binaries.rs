@@ -1,0 +1,58 @@
+//! Where the binaries are: each by an environment variable (`make test-e2e` sets all), else where `make build` and `.dev/tools` put it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").into()
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// A file of the repository.
+#[must_use]
+pub fn in_repo(path: &str) -> PathBuf {
+    root().join(path)
+}
+
+/// `PROXIUM_BIN`, else the newer one of `target/release/proxium` and `target/debug/proxium`.
+#[must_use]
+pub fn proxium() -> PathBuf {
+    let built = |path: &PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    named("PROXIUM_BIN").unwrap_or_else(|| {
+        let candidates = ["target/release/proxium", "target/debug/proxium"].map(in_repo);
+        candidates.into_iter().max_by_key(built).expect("two candidates")
+    })
+}
+
+/// `PROXIUM_WASM`, else where `make build` puts the filter.
+#[must_use]
+pub fn wasm() -> PathBuf {
+    named("PROXIUM_WASM").unwrap_or_else(|| in_repo("target/wasm32-wasip1/wasm/proxium_filter.wasm"))
+}
+
+/// `PROXIUM_ENVOY`, else what `.dev/tools envoy` says.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn envoy() -> PathBuf {
+    named("PROXIUM_ENVOY").unwrap_or_else(|| tool("envoy"))
+}
+
+/// `PROXIUM_REDIS_SERVER`, else what `.dev/tools redis` says.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn redis_server() -> PathBuf {
+    named("PROXIUM_REDIS_SERVER").unwrap_or_else(|| tool("redis"))
+}
+
+fn tool(name: &str) -> PathBuf {
+    let output = Command::new(in_repo(".dev/tools")).arg(name).output().expect("bash");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().into()
+}

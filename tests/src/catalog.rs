@@ -1,0 +1,40 @@
+//! Catalogs for tests.
+
+use crate::Mocks;
+
+/// The environment of every control plane: what catalogs name as `credential: {env: …}`.
+pub const CREDENTIALS: [(&str, &str); 3] = [
+    ("FIRST_CREDENTIAL", "platform-credential-of-first"),
+    ("SECOND_CREDENTIAL", "platform-credential-of-second"),
+    ("THIRD_CREDENTIAL", "platform-credential-of-third"),
+];
+
+/// Only the `providers:` of [`three_providers`], to write one's own models under.
+#[must_use]
+pub fn providers(mocks: &Mocks) -> String {
+    let provider = |name: &str, addr| {
+        let variable = name.to_uppercase();
+        format!("  {name}: {{dialect: openai, endpoint: \"http://{addr}/v1\", credential: {{env: {variable}_CREDENTIAL}}}}\n")
+    };
+    let (first, second, third) = (mocks.first.addr(), mocks.second.addr(), mocks.third.addr());
+    format!("providers:\n{}{}{}", provider("first", first), provider("second", second), provider("third", third))
+}
+
+/// Models `m1`, `m2`, `m3`, one a provider; chains `fast: [m1, m2]`, `long: [m1, m2, m3]`. Per million tokens: input 1, 2, 3 USD, cached
+/// input a tenth, output 10, 20, 30 USD.
+#[must_use]
+pub fn three_providers(mocks: &Mocks) -> String {
+    let model = |name: &str, provider: &str, price: u32| {
+        format!(
+            "  {name}: {{provider: {provider}, price_usd_per_mtok: {{input: {price}, cached_input: 0.{price}, output: {price}0}}, \
+             max_output_tokens: 1000, timeout: 30s}}\n"
+        )
+    };
+    format!(
+        "{}models:\n{}{}{}chains:\n  fast: [m1, m2]\n  long: [m1, m2, m3]\n",
+        providers(mocks),
+        model("m1", "first", 1),
+        model("m2", "second", 2),
+        model("m3", "third", 3)
+    )
+}

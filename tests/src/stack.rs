@@ -1,0 +1,242 @@
+//! Everything together.
+
+use crate::envoy::Render;
+use crate::{Admin, Call, ControlPlane, Dir, Envoy, Key, Redis, Response, catalog};
+use fred::prelude::*;
+use proxium::mock_provider::Mock;
+use proxium::store::name;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// The providers, in this process.
+pub struct Mocks {
+    /// Of `m1` in [`catalog::three_providers`].
+    pub first: Mock,
+    /// Of `m2`.
+    pub second: Mock,
+    /// Of `m3`.
+    pub third: Mock,
+}
+
+/// What a [`Stack`] is made of.
+pub struct Builder {
+    catalog: Box<dyn FnOnce(&Mocks) -> String + Send>,
+    control_planes: usize,
+    envoys: usize,
+    concurrency: u32,
+    render: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+impl Builder {
+    /// The catalog's YAML; default [`catalog::three_providers`].
+    #[must_use]
+    pub fn catalog(mut self, yaml: impl FnOnce(&Mocks) -> String + Send + 'static) -> Self {
+        self.catalog = Box::new(yaml);
+        self
+    }
+
+    /// Adds lines at the end of the catalog (`breaker: {…}`, `limits: {…}`).
+    #[must_use]
+    pub fn and_catalog(self, yaml: &str) -> Self {
+        let (before, more) = (self.catalog, yaml.to_owned());
+        Self { catalog: Box::new(move |mocks| before(mocks) + &more + "\n"), ..self }
+    }
+
+    /// How many; default 1. Each Envoy knows all of them.
+    #[must_use]
+    pub const fn control_planes(mut self, count: usize) -> Self {
+        self.control_planes = count;
+        self
+    }
+
+    /// How many; default 1.
+    #[must_use]
+    pub const fn envoys(mut self, count: usize) -> Self {
+        self.envoys = count;
+        self
+    }
+
+    /// Workers of each Envoy; default 2.
+    #[must_use]
+    pub const fn concurrency(mut self, workers: u32) -> Self {
+        self.concurrency = workers;
+        self
+    }
+
+    /// A flag of `proxium render envoy` and its value (plugin settings, for one).
+    #[must_use]
+    pub fn render(mut self, flag: &str, value: &str) -> Self {
+        self.render.extend([flag.into(), value.into()]);
+        self
+    }
+
+    /// A variable of the control planes' environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts all and waits until a call can be answered.
+    ///
+    /// # Panics
+    /// Something does not start; the message holds the end of its log.
+    pub async fn start(self) -> Stack {
+        let dir = Dir::fresh();
+        let mock = || Mock::start((Ipv4Addr::LOCALHOST, 0).into()).expect("a mock provider");
+        let mocks = Mocks { first: mock(), second: mock(), third: mock() };
+        let catalog = dir.path().join("catalog.yaml");
+        std::fs::write(&catalog, (self.catalog)(&mocks)).expect("the catalog is written");
+
+        let redis = Redis::start(dir.path()).await;
+        let env: Vec<(&str, &str)> = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut control_planes: Vec<ControlPlane> = (0..self.control_planes)
+            .map(|number| ControlPlane::start(&format!("control-plane-{number}"), &catalog, &redis.url(), &env, dir.path()))
+            .collect();
+        let render = Render {
+            catalog: catalog.clone(),
+            control_planes: control_planes.iter().map(|plane| plane.internal().addr().to_string()).collect(),
+            more: self.render,
+        };
+        let mut envoys: Vec<Envoy> =
+            (0..self.envoys).map(|number| Envoy::start(&format!("envoy-{number}"), &render, self.concurrency, dir.path())).collect();
+        for control_plane in &mut control_planes {
+            control_plane.ready().await;
+        }
+        // Of a project of its own: what the tests count must not see it.
+        let admin = control_planes[0].admin();
+        let probe = admin.key_of(&admin.project(json!({"name": "readiness"})).await, json!({})).await;
+        for envoy in &mut envoys {
+            envoy.ready(&probe.text).await;
+        }
+        Stack { envoys, control_planes, redis, mocks, probe, catalog, _dir: dir }
+    }
+}
+
+/// A whole proxium. Dropping it ends all its processes.
+pub struct Stack {
+    // Dropped in this order: callers before what they call.
+    /// The Envoys.
+    pub envoys: Vec<Envoy>,
+    /// The control planes.
+    pub control_planes: Vec<ControlPlane>,
+    /// The Redis that all of them share.
+    pub redis: Redis,
+    /// The providers.
+    pub mocks: Mocks,
+    probe: Key,
+    catalog: PathBuf,
+    _dir: Dir,
+}
+
+impl Stack {
+    /// One Envoy of two workers, one control plane, [`catalog::three_providers`].
+    pub async fn start() -> Self {
+        Self::builder().start().await
+    }
+
+    /// To choose.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            catalog: Box::new(catalog::three_providers),
+            control_planes: 1,
+            envoys: 1,
+            concurrency: 2,
+            render: Vec::new(),
+            env: Vec::new(),
+        }
+    }
+
+    /// The admin API of the first control plane.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        self.control_planes[0].admin()
+    }
+
+    /// A key without ceilings, of a new project without a cap.
+    pub async fn key(&self) -> Key {
+        self.key_with(json!({}), json!({})).await
+    }
+
+    /// A key of a new project, with these settings of the project and of the key (`{"ceilings": {…}}`).
+    pub async fn key_with(&self, project: Value, key: Value) -> Key {
+        let admin = self.admin();
+        admin.key_of(&admin.project(project).await, key).await
+    }
+
+    /// A chat call through the first Envoy.
+    pub async fn chat(&self, key: impl AsRef<str>, body: &Value) -> Response {
+        self.call(&Call::chat(key, body)).await
+    }
+
+    /// A call through the first Envoy.
+    pub async fn call(&self, call: &Call) -> Response {
+        self.envoys[0].call(call).await
+    }
+
+    /// Starts an Envoy again after a kill, and waits until it is ready.
+    pub async fn restart_envoy(&mut self, number: usize) {
+        self.envoys[number].restart();
+        self.envoys[number].ready(&self.probe.text).await;
+    }
+
+    /// Replaces the catalog file in one step by what `edit` makes of it, and renders Envoy's files anew. Does not wait until it acts.
+    ///
+    /// # Panics
+    /// The new catalog is refused.
+    pub fn edit_catalog(&self, edit: impl FnOnce(String) -> String) {
+        self.edit_catalog_only(edit);
+        self.envoys.iter().for_each(Envoy::render);
+    }
+
+    /// Replaces the catalog file only, also by one that is wrong.
+    ///
+    /// # Panics
+    /// The file cannot be written.
+    pub fn edit_catalog_only(&self, edit: impl FnOnce(String) -> String) {
+        let fresh = self.catalog.with_extension("new");
+        let text = std::fs::read_to_string(&self.catalog).expect("the catalog");
+        std::fs::write(&fresh, edit(text)).and_then(|()| std::fs::rename(&fresh, &self.catalog)).expect("the catalog is replaced");
+    }
+
+    /// A client of the stack's Redis.
+    pub async fn redis_client(&self) -> Client {
+        let client = self.redis.client();
+        client.wait_for_connect().await.expect("Redis is there");
+        client
+    }
+
+    /// The ledger of a project, oldest record first.
+    ///
+    /// # Panics
+    /// Redis does not answer.
+    pub async fn ledger(&self, project: &str) -> Vec<HashMap<String, String>> {
+        let entries: Vec<(String, HashMap<String, String>)> =
+            self.redis_client().await.xrange_values(name::ledger(project), "-", "+", None).await.expect("the ledger");
+        entries.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// All fields of a key's windows.
+    ///
+    /// # Panics
+    /// Redis does not answer.
+    pub async fn windows(&self, key: &Key) -> HashMap<String, String> {
+        self.hash(&name::key_window(&key.project, &key.id)).await
+    }
+
+    /// `month`, `spend`, `held` and the like of a project.
+    ///
+    /// # Panics
+    /// Redis does not answer.
+    pub async fn state(&self, project: &str) -> HashMap<String, String> {
+        self.hash(&name::state(project)).await
+    }
+
+    async fn hash(&self, name: &str) -> HashMap<String, String> {
+        self.redis_client().await.hgetall(name).await.expect("a hash")
+    }
+}
