@@ -32,7 +32,7 @@ async fn a_control_plane_that_started_before_redis_recovers_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_came_back_empty_makes_filters_forget_everything() {
-    let mut redis = Redis::start(NO_DISK);
+    let redis = Redis::start(NO_DISK);
     let world = World::on(redis.client().await, Seal::without_key(), None).await;
     let before = world.eventually("a snapshot", async |world| world.snapshot("").await.ok()).await;
     assert!(!world.snapshot(&before.cursor).await.unwrap().forget_all);
