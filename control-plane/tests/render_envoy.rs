@@ -1,7 +1,10 @@
 //! What `render` makes, in real Envoy. Its binary: `PROXIUM_ENVOY`, else where `make` puts it.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use clap::Parser;
 use proxium::catalog::{self, Catalog};
-use proxium::render::{self, File, HostPort, OnControlPlaneFailure, Options, OtherPaths};
+use proxium::render::{self, EnvoyFlags, File, HostPort, OnControlPlaneFailure, Options, OtherPaths};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -92,10 +95,10 @@ fn each_provider_gets_a_cluster_that_knows_whom_to_expect() {
     let files = render::envoy(&catalog(&format!("{PROVIDERS}{MODELS}")), &options(Path::new("/d"))).unwrap();
     let clusters: serde_json::Value = serde_yaml_ng::from_str(text(&files, "cds.yaml")).unwrap();
     let clusters = clusters["resources"].as_array().unwrap();
-    let names: Vec<&str> = clusters.iter().map(|cluster| cluster["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> = clusters.iter().map(|cluster| cluster["alt_stat_name"].as_str().unwrap()).collect();
     assert_eq!(names, ["provider-address", "provider-fronted", "provider-named", "provider-plain", "provider-v6"], "not the mesh's");
     let tls = |name: &str| {
-        let cluster = clusters.iter().find(|cluster| cluster["name"] == name).unwrap();
+        let cluster = clusters.iter().find(|cluster| cluster["alt_stat_name"] == name).unwrap();
         let tls = &cluster["transport_socket"]["typed_config"];
         let san = &tls["common_tls_context"]["validation_context"]["match_typed_subject_alt_names"][0];
         (cluster["type"].clone(), tls["sni"].clone(), san["san_type"].clone(), san["matcher"]["exact"].clone())
@@ -151,11 +154,19 @@ fn envoy_runs_what_is_rendered_and_takes_up_each_later_rendering_without_a_resta
     assert!(answer.starts_with("404") && answer.contains("\"code\":\"not_found\""), "{answer}");
 
     // A provider more.
-    envoy.render(&format!("{PROVIDERS}  added: {{dialect: openai, endpoint: http://127.0.0.1:2}}\n{MODELS}"));
-    eventually("the new cluster", || envoy.admin("clusters").contains("provider-added::127.0.0.1:2::"));
-    // A provider fewer.
+    let added = |port: u16| format!("{PROVIDERS}  added: {{dialect: openai, endpoint: http://127.0.0.1:{port}}}\n{MODELS}");
+    envoy.render(&added(2));
+    eventually("the new cluster", || envoy.has_provider_at(2));
+    // It moves, then it goes: the clusters that calls may be on stay untouched.
+    envoy.render(&added(3));
+    eventually("the cluster of its new place", || envoy.has_provider_at(3));
+    let updates = envoy.stat("cluster_manager.cds.update_success");
     envoy.render(&format!("{PROVIDERS}{MODELS}"));
-    eventually("the cluster is gone", || !envoy.admin("clusters").contains("provider-added::"));
+    eventually("the change is seen", || envoy.stat("cluster_manager.cds.update_success") != updates);
+    assert!(envoy.has_provider_at(2) && envoy.has_provider_at(3));
+    for stat in ["cluster_manager.cluster_modified", "cluster_manager.cluster_removed", "cluster_manager.cds.update_rejected"] {
+        assert_eq!(envoy.stat(stat).as_deref(), Some("0"), "{stat}");
+    }
 
     // Another filter and other settings of it.
     let reloads = "extension_config_discovery.http_filter.proxium.config_reload";
@@ -217,6 +228,11 @@ impl Envoy {
         get(&format!("http://{}/{path}", self.admin))
     }
 
+    fn has_provider_at(&self, port: u16) -> bool {
+        let clusters = self.admin("clusters");
+        clusters.lines().any(|line| line.contains("provider-added-") && line.contains(&format!("::127.0.0.1:{port}::")))
+    }
+
     fn stat(&self, name: &str) -> Option<String> {
         let stats = self.admin("stats");
         stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
@@ -235,18 +251,32 @@ impl Drop for Envoy {
     }
 }
 
-/// Renders as `proxium render envoy` does.
+/// Renders as `proxium render envoy` and a running control plane do.
 fn write(dir: &Path, listen: &HostPort, admin: &HostPort, yaml: &str) {
-    let wasm = dir.join(render::wasm_by_hash(dir, &dir.join("built.wasm")).unwrap());
-    let options = Options {
-        wasm,
-        listen: listen.clone(),
-        admin: Some(admin.clone()),
-        access_log: Some(dir.join("access.log")),
-        control_planes: vec!["127.0.0.1:1".parse().unwrap(), "localhost:1".parse().unwrap()],
-        ..options(dir)
-    };
-    render::write(dir, &render::envoy(&catalog(yaml), &options).unwrap()).unwrap();
+    let (listen, admin, dir_text) = (listen.to_string(), admin.to_string(), dir.to_string_lossy());
+    let (wasm, log) = (format!("{dir_text}/built.wasm"), format!("{dir_text}/access.log"));
+    let flags = Flags::parse_from([
+        "test",
+        "--envoy-listen",
+        &listen,
+        "--envoy-admin",
+        &admin,
+        "--wasm",
+        &wasm,
+        "--access-log",
+        &log,
+        "--control-plane",
+        "127.0.0.1:1",
+        "--control-plane",
+        "localhost:1",
+    ]);
+    render::install(&catalog(yaml), &flags.envoy, "shared-secret", dir).unwrap();
+}
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    envoy: EnvoyFlags,
 }
 
 fn binary() -> PathBuf {

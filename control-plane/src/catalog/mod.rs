@@ -76,10 +76,16 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Envoy's cluster for the provider of this name.
+    /// Envoy's cluster for the provider of this name: `cluster`, else `provider-<name>-<hash of where it leads>`. A changed provider is
+    /// thus a new cluster, and calls on the old one end undisturbed (`render/retire.rs`).
     #[must_use]
     pub fn cluster_name(&self, name: &str) -> String {
-        self.cluster.clone().unwrap_or_else(|| format!("provider-{name}"))
+        self.cluster.clone().unwrap_or_else(|| {
+            let BaseUrl { tls, host, port, .. } = &self.endpoint;
+            let leads_to = format!("{tls} {host} {port} {}", self.authority.as_deref().unwrap_or(""));
+            let hash: String = hex::encode(Sha256::digest(leads_to)).chars().take(8).collect();
+            format!("provider-{name}-{hash}")
+        })
     }
 }
 

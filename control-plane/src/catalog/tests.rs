@@ -119,14 +119,25 @@ fn the_wire_message_says_where_each_provider_is() {
     let provider = |name| wire.providers.iter().find(|provider| provider.name == name).unwrap();
     let openai = provider("openai");
     assert_eq!(
-        (openai.cluster.as_str(), openai.authority.as_str(), openai.path_prefix.as_str(), openai.credential.as_deref()),
-        ("provider-openai", "api.openai.com", "/v1", Some("sk-test"))
+        (openai.authority.as_str(), openai.path_prefix.as_str(), openai.credential.as_deref()),
+        ("api.openai.com", "/v1", Some("sk-test"))
     );
+    assert!(openai.cluster.starts_with("provider-openai-"), "{}", openai.cluster);
     let mesh = provider("mesh");
     assert_eq!((mesh.cluster.as_str(), mesh.authority.as_str(), mesh.path_prefix.as_str()), ("outbound|8000||llm.svc", "llm.example", ""));
     assert_eq!(provider("local").authority, "127.0.0.1:11434");
     assert_eq!(provider("anthropic").dialect, Dialect::Anthropic as i32);
     assert_eq!(wire.models.iter().find(|model| model.name == "meta/llama:3.2").unwrap().upstream, "llama3.2");
+}
+
+#[test]
+fn a_provider_that_leads_elsewhere_is_another_cluster_and_only_then() {
+    let cluster = |yaml: &str| good(yaml).to_wire().providers[0].cluster.clone();
+    let first = cluster(SMALL);
+    assert_eq!(first, cluster(&SMALL.replace("127.0.0.1:1", "127.0.0.1:1/v2")), "a path is no other place");
+    for elsewhere in ["127.0.0.1:2", "127.0.0.2:1", "127.0.0.1:1', authority: 'a"] {
+        assert_ne!(first, cluster(&SMALL.replace("127.0.0.1:1", elsewhere)), "{elsewhere}");
+    }
 }
 
 #[test]

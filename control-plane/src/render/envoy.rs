@@ -32,6 +32,8 @@ const IDLE_SLACK_MS: u64 = 10_000;
 #[derive(Serialize)]
 struct Cluster {
     name: String,
+    /// Statistics keep one name while the provider moves.
+    stat_name: String,
     r#type: &'static str,
     endpoint: HostPort,
     tls: Option<Tls>,
@@ -112,6 +114,7 @@ fn clusters(catalog: &Catalog) -> Vec<Cluster> {
     rendered
         .map(|(name, provider)| Cluster {
             name: provider.cluster_name(name),
+            stat_name: format!("provider-{name}"),
             r#type: cluster_type(std::iter::once(provider.endpoint.host.as_str())),
             endpoint: HostPort { host: provider.endpoint.host.clone(), port: provider.endpoint.port },
             tls: provider.endpoint.tls.then(|| tls(&provider.endpoint, provider.authority.as_deref())),

@@ -1,11 +1,15 @@
 //! Files into the directory that Envoy watches.
 
+use super::retire::Retired;
 use super::{EnvoyFlags, File, envoy};
 use crate::catalog::Catalog;
 use sha2::{Digest, Sha256};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+const RETIRED: &str = "retired.json";
 
 /// Renders into `dir` (made if absent), the filter included: all that `proxium render envoy` does.
 ///
@@ -20,7 +24,23 @@ pub fn install(catalog: &Catalog, flags: &EnvoyFlags, internal_secret: &str, dir
         None => dir.canonicalize().map_err(cannot)?,
     };
     let options = flags.options(envoy_dir.clone(), envoy_dir.join(wasm), internal_secret.to_owned());
-    write(dir, &envoy(catalog, &options)?).map_err(cannot)
+    let mut files = envoy(catalog, &options)?;
+    let retired = carry_over(catalog, dir, &mut files)?;
+    write(dir, &files).and_then(|()| write(dir, &[retired])).map_err(cannot)
+}
+
+/// Keeps clusters that the catalog no longer names as long as a call may be on them.
+fn carry_over(catalog: &Catalog, dir: &Path, files: &mut [File]) -> Result<File, String> {
+    let read = |name| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let mut retired: Retired = serde_json::from_str(&read(RETIRED)).unwrap_or_default();
+    let now_s = UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    // The latest deadline, and the time until the last filter has heard of the new catalog and settled.
+    let keep_s = catalog.limits.max_timeout_ms / 1000 + 60;
+    if let Some(cds) = files.iter_mut().find(|file| file.path == "cds.yaml") {
+        cds.text = retired.carry_over(&read("cds.yaml"), std::mem::take(&mut cds.text), now_s, keep_s);
+    }
+    let text = serde_json::to_string(&retired).map_err(|error| error.to_string())?;
+    Ok(File { path: RETIRED.to_owned(), text, secret: false })
 }
 
 /// Writes each file whose content is new, in order, by a temporary file and a rename: Envoy watches for renames and never sees a half.

@@ -9,13 +9,14 @@
 //! | `bootstrap.yaml` | what Envoy starts with: `envoy -c bootstrap.yaml` |
 //!
 //! [`envoy`] is a pure function of its arguments; [`install`] does all that `proxium render envoy` does, and is what a running control
-//! plane calls when its catalog changes. `envoy/README.md` says why each value is what it is.
+//! plane calls when its catalog changes; it also keeps the clusters of calls that are still in flight (`retired.json` beside the files). `envoy/README.md` says why each value is what it is.
 
 mod command;
 mod envoy;
 mod flags;
 mod install;
 mod options;
+mod retire;
 
 pub use command::{EnvoyArgs, RenderArgs, command};
 pub use envoy::envoy;
