@@ -36,8 +36,8 @@ down: ## Stop what `make up` started
 
 test: test-unit test-wasm test-e2e ## All tests
 
-test-unit: ## Tests of the flow core, the messages and the control plane (its stores on a real Redis)
-	$(redis); cargo test -p proxium-flow -p proxium-wire -p proxium
+test-unit: ## Tests of the flow core, the messages and the control plane (on a real Redis and Envoy)
+	$(envoy); $(redis); cargo test -p proxium-flow -p proxium-wire -p proxium
 
 test-wasm: ## The tests of the flow core and the messages, run as wasm
 	@.dev/tools wasm >/dev/null

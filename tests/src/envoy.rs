@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 /// How to render; the flags of `proxium render envoy`.
 #[derive(Clone, Debug)]
@@ -71,7 +72,8 @@ impl Envoy {
         assert!(output.status.success(), "proxium render: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Waits until every worker's filter knows the catalog: a valid key and an unknown model is 404, on 16 connections in a row.
+    /// Waits until every worker's filter knows the catalog: a valid key and an unknown model is `model_not_found`, on 16 connections in
+    /// a row.
     pub async fn ready(&mut self, key: &str) {
         let probe = Call::chat(key, &crate::chat("no-such-model", "ready?"));
         let base = self.base();
@@ -84,7 +86,7 @@ impl Envoy {
                 }
                 for _ in 0..16 {
                     match probe.send(&client, base).await {
-                        Ok(response) if response.status == 404 => {}
+                        Ok(response) if response.text().contains("model_not_found") => {}
                         Ok(response) => return Err(format!("{} {}", response.status, response.text())),
                         Err(error) => return Err(error.to_string()),
                     }
@@ -113,6 +115,13 @@ impl Envoy {
     /// No whole answer came.
     pub async fn try_call(&self, call: &Call) -> Result<Response, reqwest::Error> {
         call.send(&self.client, &self.base()).await
+    }
+
+    /// Makes a call in the background, on a connection of its own; aborting the handle hangs up.
+    #[must_use]
+    pub fn spawn(&self, call: Call) -> JoinHandle<Result<Response, reqwest::Error>> {
+        let (client, base) = (self.client.clone(), self.base());
+        tokio::spawn(async move { call.send(&client, &base).await })
     }
 
     /// Sends these bytes on a connection of its own and reads until Envoy closes it or is silent for a second after its first byte.

@@ -26,12 +26,14 @@
 //! | another catalog, more of everything | [`Stack::builder`]: `.catalog(…)`, `.control_planes(2)`, `.envoys(2)`, `.concurrency(2)` |
 //! | projects, keys, ceilings | [`Stack::admin`]: [`Admin`] (`post`, `patch`, …, and `project`, `key_of`) |
 //! | a call with headers | [`Stack::call`], on one Envoy of several: [`Envoy::call`] |
+//! | many calls, calls in the background | [`Stack::all_at_once`], [`Envoy::spawn`]; [`proxium::mock_provider::Mock::gate`] holds the answers |
 //! | bad bytes | [`Envoy::raw`] |
 //! | kill, restart, pause | `stack.control_planes[0].kill()`, `stack.envoys[0].restart().await`, `stack.redis.restart().await`, `.pause()` |
 //! | edit the catalog | [`Stack::edit_catalog`] |
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
+//! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
 //! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
 
 // A test library: a panic is how a test fails.

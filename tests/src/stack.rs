@@ -178,6 +178,20 @@ impl Stack {
         self.envoys[0].call(call).await
     }
 
+    /// Makes all calls at once, spread over all Envoys; the answers in the order of the calls.
+    ///
+    /// # Panics
+    /// One is not answered.
+    pub async fn all_at_once(&self, calls: impl IntoIterator<Item = Call>) -> Vec<Response> {
+        let envoys = self.envoys.iter().cycle();
+        let under_way: Vec<_> = envoys.zip(calls).map(|(envoy, call)| envoy.spawn(call)).collect();
+        let mut answers = Vec::new();
+        for call in under_way {
+            answers.push(call.await.expect("no panic").expect("an answer of Envoy"));
+        }
+        answers
+    }
+
     /// Starts an Envoy again after a kill, and waits until it is ready.
     pub async fn restart_envoy(&mut self, number: usize) {
         self.envoys[number].restart();

@@ -175,8 +175,11 @@ impl<'f> Object<'f> {
 
     /// Names, each of which `check` says is fine or why not.
     pub fn names(&mut self, name: &'static str, check: &dyn Fn(&str) -> Result<(), String>) -> Option<Vec<String>> {
-        let value = self.take(name)?;
-        Some(names(&self.path(name), value, self.faults, check))
+        let items = self.read(name, |value| match value {
+            Json::List(items) => Ok(items),
+            _ => Err("must be a list of names".to_owned()),
+        })?;
+        Some(names(&self.path(name), items, self.faults, check))
     }
 
     /// Rules: names to lists of at least one name.
@@ -188,11 +191,13 @@ impl<'f> Object<'f> {
             if requested.is_empty() || requested.len() > 200 || requested.chars().any(char::is_control) {
                 self.faults.add(&path, "the requested name must have 1 to 200 characters");
             }
-            let chain = names(&path, value, self.faults, check);
-            if chain.is_empty() {
-                self.faults.add(&path, "must be a list of at least one model or chain");
+            match value {
+                Json::List(items) if !items.is_empty() => (requested, names(&path, items, self.faults, check)),
+                _ => {
+                    self.faults.add(&path, "must be a list of at least one model or chain");
+                    (requested, Vec::new())
+                }
             }
-            (requested, chain)
         };
         Some(members.into_iter().map(rule).collect())
     }
@@ -218,11 +223,7 @@ impl<'f> Object<'f> {
     }
 }
 
-fn names(path: &str, value: Json, faults: &Faults, check: &dyn Fn(&str) -> Result<(), String>) -> Vec<String> {
-    let Json::List(items) = value else {
-        faults.add(path, "must be a list of names");
-        return Vec::new();
-    };
+fn names(path: &str, items: Vec<Json>, faults: &Faults, check: &dyn Fn(&str) -> Result<(), String>) -> Vec<String> {
     let mut names = Vec::with_capacity(items.len());
     for (at, item) in items.into_iter().enumerate() {
         let outcome = match item {

@@ -1,0 +1,95 @@
+//! Who may do what.
+
+use crate::world::{ADMIN, SECRET, VIEWER, World, named};
+use proxium_wire::{SnapshotReply, SnapshotRequest, path};
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+
+#[tokio::test]
+async fn without_the_right_token_nothing_is_told() {
+    let world = World::start().await;
+    for token in [None, Some("wrong"), Some(""), Some("admin-tokem")] {
+        for path in ["projects", "catalog", "projects/x/keys"] {
+            let answer = world.raw(Method::GET, &format!("/admin/v1/{path}"), token, "").await;
+            assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{token:?}");
+            assert!(answer.body["error"]["message"].is_string());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_reads_and_cannot_write() {
+    let world = World::start().await;
+    let id = world.project(named()).await;
+    let project = format!("/admin/v1/projects/{id}");
+    assert_eq!(world.raw(Method::GET, &project, Some(VIEWER), "").await.status, StatusCode::OK);
+    for (method, path) in [
+        (Method::POST, "/admin/v1/projects".to_owned()),
+        (Method::PATCH, project.clone()),
+        (Method::DELETE, project.clone()),
+        (Method::POST, format!("{project}/keys")),
+        (Method::PUT, format!("{project}/senders/a")),
+        (Method::PUT, format!("{project}/credentials/openai")),
+        (Method::DELETE, format!("{project}/cache")),
+    ] {
+        let answer = world.raw(method, &path, Some(VIEWER), r#"{"name":"x"}"#).await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(world.raw(Method::GET, &project, Some(ADMIN), "").await.body["name"], "test");
+}
+
+#[tokio::test]
+async fn filters_need_the_secret() {
+    let world = World::start().await;
+    for secret in ["", "wrong"] {
+        let answer = world.ask::<SnapshotReply>(path::SNAPSHOT, secret, &SnapshotRequest::default()).await;
+        assert_eq!(answer, Err(StatusCode::UNAUTHORIZED));
+    }
+    for path in [path::AUTHENTICATE, path::ADMIT, path::SETTLE, path::SNAPSHOT] {
+        assert_eq!(world.post(path, SECRET, vec![0xff; 9]).await.status(), StatusCode::BAD_REQUEST, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_paths_and_methods_are_answered_as_json() {
+    let world = World::start().await;
+    for (method, path, status) in [
+        (Method::GET, "nothing", StatusCode::NOT_FOUND),
+        (Method::GET, "projects/no-such", StatusCode::NOT_FOUND),
+        (Method::GET, "projects/No%7Bsuch%7D", StatusCode::NOT_FOUND),
+        (Method::DELETE, "projects/no-such", StatusCode::NOT_FOUND),
+        (Method::GET, "projects/no-such/keys", StatusCode::NOT_FOUND),
+        (Method::GET, "projects/no-such/keys/key_1", StatusCode::NOT_FOUND),
+        (Method::PUT, "projects", StatusCode::METHOD_NOT_ALLOWED),
+    ] {
+        let answer = world.call(method, path, json!(null)).await;
+        assert_eq!(answer.status, status, "{path}");
+        assert!(answer.body["error"]["message"].is_string(), "{path}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_open_and_tell_no_ids() {
+    let world = World::start().await;
+    let id = world.project(named()).await;
+    world.call(Method::GET, &format!("projects/{id}"), json!(null)).await;
+    assert_eq!(world.raw(Method::GET, "/healthz", None, "").await.status, StatusCode::OK);
+    let ready = world.raw(Method::GET, "/readyz", None, "").await;
+    assert_eq!((ready.status, &ready.body["ready"]), (StatusCode::OK, &json!(true)));
+    assert!(ready.text.contains("appendfsync always"), "the tests' Redis does not keep every call: {}", ready.text);
+    let metrics = world.raw(Method::GET, "/metrics", None, "").await.text;
+    assert!(metrics.contains(r#"proxium_requests_total{port="admin",route="/admin/v1/projects/{project}",status="200"} 1"#), "{metrics}");
+    assert!(!metrics.contains(&id));
+}
+
+#[tokio::test]
+async fn every_change_is_in_the_audit_stream_with_the_role() {
+    let world = World::start().await;
+    let id = world.project(named()).await;
+    world.call(Method::PATCH, &format!("projects/{id}"), json!({"monthly_cap_usd": 5})).await;
+    world.call(Method::DELETE, &format!("projects/{id}"), json!(null)).await;
+    let audit = world.dump("px:audit").await;
+    for what in ["change project", "delete project"] {
+        assert!(audit.contains(&format!(r#"["who","admin","what","{what}","project","{id}"]"#)), "{what}: {audit}");
+    }
+}
