@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use proxium::catalog::{self, Catalog};
-use proxium::render::{self, EnvoyFlags, File, HostPort, OnControlPlaneFailure, Options, OtherPaths};
+use proxium::render::{self, EnvoyFlags, File, HostPort, OnControlPlaneFailure, Options, OtherPaths, Streams};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,7 @@ fn options(dir: &Path) -> Options {
         internal_secret: "shared-secret".to_owned(),
         other_paths: OtherPaths::Continue,
         on_control_plane_failure: OnControlPlaneFailure::Deny,
+        streams: Streams::Router,
         ca_bundle: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
         access_log: Some(PathBuf::from("/dev/stdout")),
         node_id: "proxium".to_owned(),

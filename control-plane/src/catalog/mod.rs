@@ -87,6 +87,12 @@ impl Provider {
             format!("provider-{name}-{hash}")
         })
     }
+
+    /// Envoy's cluster for its streams through the router, which has the upstream filter; none where Envoy has the cluster from elsewhere.
+    #[must_use]
+    pub fn stream_cluster_name(&self, name: &str) -> Option<String> {
+        self.cluster.is_none().then(|| format!("{}-stream", self.cluster_name(name)))
+    }
 }
 
 /// One model of one provider.
@@ -157,6 +163,7 @@ impl Catalog {
             cluster: provider.cluster_name(name),
             authority: provider.authority.clone().unwrap_or_else(|| provider.endpoint.authority()),
             path_prefix: provider.endpoint.path_prefix.clone(),
+            stream_cluster: provider.stream_cluster_name(name).unwrap_or_default(),
             credential: provider.credential.as_ref().map(|credential| credential.reveal().to_owned()),
         };
         let model = |(name, model): (&String, &Model)| proxium_wire::Model {

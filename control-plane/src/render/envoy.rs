@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// In the order in which they are to be written: whatever is named must be there before its name.
-const TEMPLATES: [(&str, &str); 5] = [
+const TEMPLATES: [(&str, &str); 6] = [
+    ("ecds-upstream.yaml", include_str!("templates/ecds-upstream.yaml")),
     ("cds.yaml", include_str!("templates/cds.yaml")),
     ("rds.yaml", include_str!("templates/rds.yaml")),
     ("ecds.yaml", include_str!("templates/ecds.yaml")),
@@ -37,6 +38,8 @@ struct Cluster {
     r#type: &'static str,
     endpoint: HostPort,
     tls: Option<Tls>,
+    /// It has the upstream filter, for streams through the router.
+    stream: bool,
 }
 
 #[derive(Serialize)]
@@ -54,8 +57,18 @@ struct PluginConfig<'a> {
     internal_secret: &'a str,
     other_paths: super::OtherPaths,
     on_control_plane_failure: super::OnControlPlaneFailure,
-    streams: &'a str,
+    streams: super::Streams,
 }
+
+/// The paths that the filter lets on to a route, once it knows where to.
+const STREAM_PATHS: &[&str] = &["/v1/chat/completions", "/v1/messages"];
+
+/// The filter's plan has so many entries: the cluster of each attempt is a slot of filter state.
+const SLOTS: [u8; 4] = [0, 1, 2, 3];
+
+/// Where a slot leads that names no cluster: nowhere, so that a plan that is older than the routes ends in "no healthy upstream", with
+/// which the filter can go on by callouts.
+const NO_CLUSTER: &str = "proxium-no-cluster";
 
 const CONTROL_PLANE_CLUSTER: &str = "proxium-control-plane";
 
@@ -77,17 +90,20 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         internal_secret: &options.internal_secret,
         other_paths: options.other_paths,
         on_control_plane_failure: options.on_control_plane_failure,
-        streams: "callout",
+        streams: options.streams,
     };
     let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();
     let values = Value::from(Serde(json!({
-        "clusters": clusters(catalog),
+        "clusters": clusters(catalog, options.streams),
+        "stream_paths": if options.streams == super::Streams::Router { STREAM_PATHS } else { &[] },
+        "slots": SLOTS,
+        "no_cluster": NO_CLUSTER,
         "control_plane": {
             "name": CONTROL_PLANE_CLUSTER,
             "type": cluster_type(options.control_planes.iter().map(|address| address.host.as_str())),
             "endpoints": options.control_planes,
         },
-        "files": {"lds": file("lds.yaml"), "rds": file("rds.yaml"), "cds": file("cds.yaml"), "ecds": file("ecds.yaml")},
+        "files": {"lds": file("lds.yaml"), "rds": file("rds.yaml"), "cds": file("cds.yaml"), "ecds": file("ecds.yaml"), "ecds_upstream": file("ecds-upstream.yaml")},
         "listen": options.listen,
         "admin": options.admin,
         "node_id": options.node_id,
@@ -97,6 +113,7 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         "access_log": options.access_log.as_deref().map(Path::to_string_lossy),
         "metric_labels": METRIC_LABELS,
         "body_limit": catalog.limits.max_body_bytes.saturating_add(BODY_SLACK_BYTES),
+        "max_timeout": seconds(catalog.limits.max_timeout_ms),
         "idle_timeout": seconds(catalog.limits.max_timeout_ms.saturating_add(IDLE_SLACK_MS)),
     })));
     TEMPLATES
@@ -109,17 +126,23 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         .collect()
 }
 
-fn clusters(catalog: &Catalog) -> Vec<Cluster> {
-    let rendered = catalog.providers.iter().filter(|(_, provider)| provider.cluster.is_none());
-    rendered
-        .map(|(name, provider)| Cluster {
-            name: provider.cluster_name(name),
-            stat_name: format!("provider-{name}"),
+fn clusters(catalog: &Catalog, streams: super::Streams) -> Vec<Cluster> {
+    let mut clusters = Vec::new();
+    for (name, provider) in catalog.providers.iter().filter(|(_, provider)| provider.cluster.is_none()) {
+        let cluster = |name: String, stat_name: String, stream: bool| Cluster {
+            name,
+            stat_name,
             r#type: cluster_type(std::iter::once(provider.endpoint.host.as_str())),
             endpoint: HostPort { host: provider.endpoint.host.clone(), port: provider.endpoint.port },
             tls: provider.endpoint.tls.then(|| tls(&provider.endpoint, provider.authority.as_deref())),
-        })
-        .collect()
+            stream,
+        };
+        clusters.push(cluster(provider.cluster_name(name), format!("provider-{name}"), false));
+        if let (super::Streams::Router, Some(stream_name)) = (streams, provider.stream_cluster_name(name)) {
+            clusters.push(cluster(stream_name, format!("provider-{name}-stream"), true));
+        }
+    }
+    clusters
 }
 
 /// Who must be at the other end: `authority` where it is given, else the endpoint's host.

@@ -1,6 +1,6 @@
 //! The flags of a rendering, for `proxium render envoy` and `proxium serve`.
 
-use super::{HostPort, OnControlPlaneFailure, Options, OtherPaths};
+use super::{HostPort, OnControlPlaneFailure, Options, OtherPaths, Streams};
 use std::path::{Path, PathBuf};
 
 /// How the rendered Envoy is to be.
@@ -28,6 +28,9 @@ pub struct EnvoyFlags {
     /// What becomes of calls while no control plane answers.
     #[arg(long, value_enum, default_value = "deny")]
     pub on_control_plane_failure: OnControlPlaneFailure,
+    /// The path that streams take.
+    #[arg(long, value_enum, default_value = "router")]
+    pub streams: Streams,
     /// CA certificates that `https` providers are verified with, as Envoy sees them.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     pub ca_bundle: PathBuf,
@@ -52,6 +55,7 @@ impl EnvoyFlags {
             internal_secret,
             other_paths: self.other_paths,
             on_control_plane_failure: self.on_control_plane_failure,
+            streams: self.streams,
             ca_bundle: self.ca_bundle.clone(),
             access_log: Some(self.access_log.clone()).filter(|path| path != Path::new("off")),
             node_id: self.node_id.clone(),

@@ -2,8 +2,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `cds.yaml` | one cluster a provider (none for a provider with `cluster:`) |
-//! | `rds.yaml` | the routes: what the filter does not answer is 404 |
+//! | `cds.yaml` | two clusters a provider, for callouts and for streams (none for a provider with `cluster:`) |
+//! | `rds.yaml` | the routes: streams to where the filter plans them, all else 404 |
+//! | `ecds-upstream.yaml` | the same `.wasm` as the upstream filter of the stream clusters |
 //! | `ecds.yaml` | the filter: its `.wasm` and its settings, the shared secret among them (mode 0600) |
 //! | `lds.yaml` | the listener |
 //! | `bootstrap.yaml` | what Envoy starts with: `envoy -c bootstrap.yaml` |
@@ -22,7 +23,7 @@ pub use command::{EnvoyArgs, RenderArgs, command};
 pub use envoy::envoy;
 pub use flags::{EnvoyFlags, SecretFlags};
 pub use install::{install, wasm_by_hash, write};
-pub use options::{HostPort, OnControlPlaneFailure, Options, OtherPaths};
+pub use options::{HostPort, OnControlPlaneFailure, Options, OtherPaths, Streams};
 
 /// A rendered file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,8 @@ pub struct Options {
     pub other_paths: OtherPaths,
     /// What becomes of calls while no control plane answers.
     pub on_control_plane_failure: OnControlPlaneFailure,
+    /// The path that streams take.
+    pub streams: Streams,
     /// The system's CA certificates as Envoy sees them, for `https` providers.
     pub ca_bundle: PathBuf,
     /// Where access log lines go; `None`: nowhere.
@@ -53,6 +55,17 @@ pub enum OnControlPlaneFailure {
     Deny,
     /// Served for keys the filter has seen, settled later.
     Allow,
+}
+
+/// The path that streams take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Streams {
+    /// Through Envoy's router, as the provider sends them.
+    Router,
+    /// Replayed from a whole answer: for an Envoy before 1.39, or with clusters from elsewhere.
+    Callout,
 }
 
 /// A host (name or address) and a port.

@@ -77,6 +77,9 @@ pub struct Provider {
     /// The platform's own credential, when it has one. Never in a log.
     #[prost(string, optional, tag = "6")]
     pub credential: Option<String>,
+    /// Envoy's cluster for streams through the router, with the upstream filter; empty: streams of this provider go by callout.
+    #[prost(string, tag = "7")]
+    pub stream_cluster: String,
 }
 
 /// What a model costs, in pico-USD (10^-12 USD) per token, call or search; 1 USD per million tokens is 1,000,000.
