@@ -28,7 +28,11 @@ impl Redis {
 
     /// One with these settings on top of the defaults.
     pub fn start(settings: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::start_on(free_port(), settings)
+    }
+
+    /// The same on a port that was told to others before.
+    pub fn start_on(port: u16, settings: &[&str]) -> Self {
         let directory = std::env::temp_dir().join(format!("proxium-redis-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let child = Mutex::new(Self::spawn(&directory, port, settings));
@@ -92,6 +96,11 @@ impl Redis {
     pub async fn client(&self) -> Client {
         connected(&format!("redis://{}", self.address())).await
     }
+}
+
+/// A loopback port that nobody listens on.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A client that has had its first answer, ten seconds at most. (fred's `wait_for_connect` misses a connection that is made while it
