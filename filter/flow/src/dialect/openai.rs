@@ -1,83 +1,45 @@
 //! The OpenAI dialect. Shapes: platform.openai.com/docs/api-reference/chat, as of 2026.
 
+use super::{Answer, Request, messages, model, typed};
 use crate::json::Document;
 use crate::refusal::Refusal;
 use proxium_wire::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Top-level members that do not change an answer's content, left out of the cache key.
-pub const NOT_IN_CACHE_KEY: &[&str] = &["model", "stream", "stream_options", "user", "metadata"];
-
 /// The most messages of one call: more is a mistake of the caller (OpenAI itself takes 2,048).
 pub const MAX_MESSAGES: usize = 4_096;
 const MAX_CHOICES: u64 = 128;
 
-/// A chat request.
-#[derive(Debug)]
-pub struct ChatRequest {
-    /// The model, tier or rule the client names.
-    pub model: String,
-    /// Answers wanted.
-    pub choices: u64,
-    /// The client's own limit of output tokens per answer.
-    pub max_output_tokens: Option<u64>,
-    /// The client's tag for its end user; empty: none.
-    pub user: String,
+#[derive(Deserialize)]
+struct StreamOptions {
+    include_usage: Option<bool>,
 }
 
-impl ChatRequest {
-    /// Reads what proxium acts on.
-    ///
-    /// # Errors
-    /// A 400 that names the member.
-    pub fn read(body: &Document) -> Result<Self, Refusal> {
-        let model: String = typed(body, "model", "a string")?.ok_or_else(|| Refusal::invalid("model", "`model` is required."))?;
-        if model.is_empty() || model.len() > 256 {
-            return Err(Refusal::invalid("model", "`model` must be 1 to 256 bytes long."));
-        }
-        let messages: Vec<&RawValue> =
-            typed(body, "messages", "an array")?.ok_or_else(|| Refusal::invalid("messages", "`messages` is required."))?;
-        if messages.is_empty() || messages.len() > MAX_MESSAGES {
-            return Err(Refusal::invalid(
-                "messages",
-                format!("`messages` must have 1 to {MAX_MESSAGES} elements; it has {}.", messages.len()),
-            ));
-        }
-        if messages.iter().any(|message| !message.get().starts_with('{')) {
-            return Err(Refusal::invalid("messages", "Every element of `messages` must be an object."));
-        }
-        let stream: Option<bool> = typed(body, "stream", "a boolean")?;
-        if stream == Some(true) {
-            return Err(Refusal::invalid("stream", "Streams are not served yet. Send `\"stream\": false`."));
-        }
-        let choices = typed(body, "n", "a whole number")?.unwrap_or(1);
-        if !(1..=MAX_CHOICES).contains(&choices) {
-            return Err(Refusal::invalid("n", format!("`n` must be 1 to {MAX_CHOICES}.")));
-        }
-        let completion: Option<u64> = typed(body, "max_completion_tokens", "a whole number")?;
-        let max_output_tokens = completion.or(typed(body, "max_tokens", "a whole number")?);
-        let user: Option<String> = typed(body, "user", "a string")?;
-        Ok(Self { model, choices, max_output_tokens, user: user.unwrap_or_default() })
+/// Reads what proxium acts on in a chat request.
+///
+/// # Errors
+/// A 400 that names the member.
+pub fn request(body: &Document) -> Result<Request, Refusal> {
+    let model = model(body)?;
+    messages(body, MAX_MESSAGES)?;
+    let stream: Option<bool> = typed(body, "stream", "a boolean")?;
+    let options: Option<StreamOptions> = typed(body, "stream_options", "an object whose `include_usage` is a boolean")?;
+    let choices = typed(body, "n", "a whole number")?.unwrap_or(1);
+    if !(1..=MAX_CHOICES).contains(&choices) {
+        return Err(Refusal::invalid("n", format!("`n` must be 1 to {MAX_CHOICES}.")));
     }
-}
-
-fn typed<'a, T: Deserialize<'a>>(body: &'a Document, name: &str, what: &str) -> Result<Option<T>, Refusal> {
-    match body.member(name) {
-        None => Ok(None),
-        Some(text) => serde_json::from_str(text).map(Some).map_err(|_| Refusal::invalid(name, format!("`{name}` must be {what}."))),
-    }
-}
-
-/// A whole answer that can be returned.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ChatAnswer {
-    /// The tokens, if the provider told them.
-    pub usage: Option<Usage>,
-    /// Every choice ended by itself: the answer may be cached.
-    pub complete: bool,
-    /// Bytes of the generated messages, for an estimate.
-    pub message_bytes: u64,
+    let completion: Option<u64> = typed(body, "max_completion_tokens", "a whole number")?;
+    let max_output_tokens = completion.or(typed(body, "max_tokens", "a whole number")?);
+    let user: Option<String> = typed(body, "user", "a string")?;
+    Ok(Request {
+        model,
+        choices,
+        max_output_tokens,
+        user: user.unwrap_or_default(),
+        stream: stream.unwrap_or_default(),
+        include_usage: options.and_then(|options| options.include_usage).unwrap_or_default(),
+    })
 }
 
 #[derive(Deserialize)]
@@ -98,70 +60,78 @@ struct Choice<'a> {
     finish_reason: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct UsageBody {
+/// The `usage` of an answer, or of a stream's chunk.
+#[derive(Debug, Default, Deserialize)]
+pub struct UsageBody {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<InputDetails>,
     completion_tokens_details: Option<OutputDetails>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct InputDetails {
     cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct OutputDetails {
     reasoning_tokens: Option<u64>,
 }
 
-impl ChatAnswer {
-    /// Reads the body of a 2xx.
-    ///
-    /// # Errors
-    /// The word for what makes it no answer: `empty_body`, `not_json`, `error_in_200`, `no_choices`.
-    pub fn read(body: &[u8]) -> Result<Self, &'static str> {
-        if body.trim_ascii().is_empty() {
-            return Err("empty_body");
-        }
-        let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
-        if body.error.is_some() {
-            return Err("error_in_200");
-        }
-        if body.choices.is_empty() {
-            return Err("no_choices");
-        }
-        let complete =
-            body.choices.iter().all(|choice| matches!(choice.finish_reason.as_deref(), Some("stop" | "tool_calls" | "function_call")));
-        let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
-        let usage = body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
-        Ok(Self { usage, complete, message_bytes })
+/// Reads the body of a 2xx that is not empty.
+///
+/// # Errors
+/// The word for what makes it no answer: `not_json`, `error_in_200`, `no_choices`.
+pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
+    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    if body.error.is_some() {
+        return Err("error_in_200");
     }
+    if body.choices.is_empty() {
+        return Err("no_choices");
+    }
+    let complete = body.choices.iter().all(|choice| choice.finish_reason.as_deref().is_some_and(is_natural_end));
+    let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
+    let usage = body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
+    Ok(Answer { usage, complete, message_bytes })
+}
+
+/// The model ended by itself: such an answer may be cached.
+#[must_use]
+pub fn is_natural_end(finish_reason: &str) -> bool {
+    matches!(finish_reason, "stop" | "tool_calls" | "function_call")
 }
 
 impl UsageBody {
-    /// `prompt_tokens` includes the cached ones; an explicit zero is a zero.
-    fn read(&self) -> Option<Usage> {
+    /// `prompt_tokens` includes what a cache served and, from `gpt-5.6` on, took in; an explicit zero is a zero. `None`: no count at all.
+    #[must_use]
+    pub fn read(&self) -> Option<Usage> {
         let (input, output) = (self.prompt_tokens, self.completion_tokens);
         if input.is_none() && output.is_none() {
             return None;
         }
         let input = input.unwrap_or_default();
-        let cached_input = self.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens).unwrap_or_default().min(input);
+        let output = output.unwrap_or_default();
+        let details = self.prompt_tokens_details.as_ref();
+        let cached_input = details.and_then(|details| details.cached_tokens).unwrap_or_default().min(input);
+        let written = details.and_then(|details| details.cache_write_tokens).unwrap_or_default().min(input - cached_input);
         let reasoning = self.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens).unwrap_or_default();
-        Some(Usage { input: input - cached_input, cached_input, output: output.unwrap_or_default(), reasoning, ..Usage::default() })
+        // OpenAI has one cache-write price, whatever the lifetime.
+        Some(Usage { input: input - cached_input - written, cached_input, cache_write_5m: written, output, reasoning, ..Usage::default() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::NOT_IN_CACHE_KEY;
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
-    fn request(text: &str) -> Result<ChatRequest, Refusal> {
-        ChatRequest::read(&Document::read(text.as_bytes().to_vec(), NOT_IN_CACHE_KEY).unwrap())
+    fn request(text: &str) -> Result<Request, Refusal> {
+        super::request(&Document::read(text.as_bytes().to_vec(), NOT_IN_CACHE_KEY).unwrap())
     }
 
     #[test]
@@ -182,6 +152,7 @@ mod tests {
             (format!(r#"{{{ok},"max_tokens":99999999999999999999999}}"#), "max_tokens"),
             (format!(r#"{{{ok},"stream":"yes"}}"#), "stream"),
             (format!(r#"{{{ok},"user":5}}"#), "user"),
+            (format!(r#"{{{ok},"stream_options":true}}"#), "stream_options"),
         ] {
             match request(&text) {
                 Err(Refusal::InvalidRequest { param, .. }) => assert_eq!(param.as_deref(), Some(name), "{text}"),
@@ -196,8 +167,20 @@ mod tests {
         assert_eq!((read.choices, read.max_output_tokens), (1, Some(7)));
     }
 
-    fn answer(text: &str) -> Result<ChatAnswer, &'static str> {
-        ChatAnswer::read(text.as_bytes())
+    #[test]
+    fn a_stream_and_its_wish_for_usage_are_read() {
+        let read = |more: &str| {
+            let read = request(&format!(r#"{{"messages":[{{}}],"model":"m"{more}}}"#)).unwrap();
+            (read.stream, read.include_usage)
+        };
+        assert_eq!(read(""), (false, false));
+        assert_eq!(read(r#","stream":true,"stream_options":null"#), (true, false));
+        assert_eq!(read(r#","stream":true,"stream_options":{"include_usage":false}"#), (true, false));
+        assert_eq!(read(r#","stream":true,"stream_options":{"include_usage":true,"x":1}"#), (true, true));
+    }
+
+    fn answer(text: &str) -> Result<Answer, &'static str> {
+        crate::dialect::answer(proxium_wire::Dialect::Openai, text.as_bytes())
     }
 
     #[test]
@@ -227,6 +210,10 @@ mod tests {
         assert_eq!(
             usage(r#"{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":9}}"#),
             Some(Usage { cached_input: 3, ..Usage::default() })
+        );
+        assert_eq!(
+            usage(r#"{"prompt_tokens":100,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":60,"cache_write_tokens":30}}"#),
+            Some(Usage { input: 10, cached_input: 60, cache_write_5m: 30, output: 1, ..Usage::default() })
         );
         assert_eq!(usage(r#"{"prompt_tokens":0,"completion_tokens":0,"prompt_tokens_details":null}"#), Some(Usage::default()));
         assert_eq!(usage("null"), None);

@@ -4,7 +4,7 @@ use super::outcome::SKIPPED;
 use super::{attempt, lookup, reserve, resolve};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
-use crate::dialect::openai::{ChatRequest, NOT_IN_CACHE_KEY};
+use crate::dialect::{self, NOT_IN_CACHE_KEY, Request};
 use crate::endpoint::StageName;
 use crate::flow::{Effect, Turn};
 use crate::json::{Document, Fault};
@@ -55,7 +55,7 @@ pub struct Call {
     /// The body.
     pub body: Document,
     /// What proxium acts on in it.
-    pub request: ChatRequest,
+    pub request: Request,
     /// By when the plan must have answered.
     pub deadline: Deadline,
     /// *Resolve*: the plan, at most four entries.
@@ -82,7 +82,8 @@ impl Call {
         let Opened { head, controls, key_hash, key, snapshot } = opened;
         let read = Document::read(body, NOT_IN_CACHE_KEY)
             .map_err(refused)
-            .and_then(|body| ChatRequest::read(&body).map(|request| (body, request)));
+            .and_then(|body| dialect::request(head.route.dialect, &body).map(|request| (body, request)))
+            .and_then(|(body, request)| if request.stream { Err(no_streams()) } else { Ok((body, request)) });
         let (body, request) = match read {
             Ok(read) => read,
             Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),
@@ -196,6 +197,10 @@ impl Call {
         }
         headers
     }
+}
+
+fn no_streams() -> Refusal {
+    Refusal::invalid("stream", "Streams are not served yet. Send `\"stream\": false`.")
 }
 
 fn refused(fault: Fault) -> Refusal {

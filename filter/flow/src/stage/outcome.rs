@@ -2,7 +2,7 @@
 
 use crate::breaker::{Outcome, rest_ms};
 use crate::deadline::Share;
-use crate::dialect::openai::ChatAnswer;
+use crate::dialect;
 use crate::message::{Answer, Failure, Headers, Reply};
 use crate::snapshot::Entry;
 
@@ -16,7 +16,7 @@ pub const SKIPPED: [&str; 3] = ["no_credential", "breaker_open", "resting"];
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
     /// It answered.
-    Answered(Answer, ChatAnswer),
+    Answered(Answer, dialect::Answer),
     /// The next entry; `word` goes to the ledger and the error message.
     Next {
         /// Why.
@@ -46,7 +46,7 @@ pub fn judge(reply: Reply, share: Share, entry: &Entry, now_ms: u64) -> Verdict 
     };
     let status = answer.status;
     match status {
-        200..=299 => match ChatAnswer::read(&answer.body) {
+        200..=299 => match dialect::answer(entry.provider.dialect(), &answer.body) {
             Ok(read) => Verdict::Answered(answer, read),
             Err(word) => next(word.into(), Outcome::Failure),
         },

@@ -2,8 +2,7 @@
 
 use super::attempt::TO_CLIENT;
 use super::call::Call;
-use super::reserve::{input_tokens, text_tokens};
-use crate::dialect::openai::ChatAnswer;
+use crate::dialect::{self, input_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Response};
 use crate::price;
@@ -16,8 +15,8 @@ use proxium_wire::{Settle, Settlement, Store, StoredAnswer, Usage};
 const MAX_STORED_BYTES: usize = 2 << 20;
 
 /// Records an answer and returns it once that is acknowledged.
-pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &ChatAnswer, world: &impl World) -> Turn {
-    let estimate = || Usage { input: input_tokens(call), output: text_tokens(read.message_bytes), ..Usage::default() };
+pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answer, world: &impl World) -> Turn {
+    let estimate = || Usage { input: input_tokens(&call.body), output: text_tokens(read.message_bytes), ..Usage::default() };
     let usage = read.usage.unwrap_or_else(estimate);
     let cost = price::cost(&usage, &entry.model.prices);
     let store = call.cache.filter(|_| read.complete && answer.body.len() <= MAX_STORED_BYTES).map(|scope| Store {
@@ -47,7 +46,7 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &ChatAnswer, w
 
 /// Settles a call that its caller ended after it was sent: nothing is known of the answer, so the input is charged as estimated.
 pub fn abandoned(call: &Call, entry: &Entry, now_ms: u64) -> Settlement {
-    let usage = Usage { input: input_tokens(call), ..Usage::default() };
+    let usage = Usage { input: input_tokens(&call.body), ..Usage::default() };
     let settle = Settle {
         usage,
         cost_nano_usd: price::cost(&usage, &entry.model.prices).0,

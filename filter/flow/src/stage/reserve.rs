@@ -3,6 +3,7 @@
 use super::call::Call;
 use crate::config::OnFailure;
 use crate::control_plane;
+use crate::dialect::input_tokens;
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Reply, Response};
 use crate::price;
@@ -12,10 +13,6 @@ use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, path};
 
-/// An image is held as so many input tokens.
-const IMAGE_TOKENS: u64 = 1_600;
-/// Text is held at one token for so many bytes; real ratios are 3.5 to 4.5 for English, below 3 for few languages.
-const BYTES_PER_TOKEN: u64 = 3;
 /// Holds stay where a Lua number is exact, whatever a client asks for.
 const MAX_HELD_TOKENS: u64 = 1 << 50;
 /// The largest monthly cap; a larger hold is refused by any cap.
@@ -79,7 +76,7 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
 
 /// The most this call is expected to use, over all entries of its plan.
 fn hold(call: &Call) -> Hold {
-    let input_tokens = input_tokens(call);
+    let input_tokens = input_tokens(&call.body);
     let output = |entry: &crate::snapshot::Entry| {
         let most = entry.model.max_output_tokens;
         call.request.choices.saturating_mul(call.request.max_output_tokens.map_or(most, |asked| asked.min(most)))
@@ -91,18 +88,6 @@ fn hold(call: &Call) -> Hold {
         output_tokens: output_tokens.min(MAX_HELD_TOKENS),
         nano_usd: money.0.min(MAX_HELD_NANO_USD),
     }
-}
-
-/// The input estimate, also used when a provider tells no usage.
-pub fn input_tokens(call: &Call) -> u64 {
-    let text_bytes = call.body.canonical.len().saturating_sub(call.body.image_bytes) as u64;
-    text_bytes.div_ceil(BYTES_PER_TOKEN).saturating_add(call.body.images.saturating_mul(IMAGE_TOKENS))
-}
-
-/// The tokens of this many bytes of text.
-#[must_use]
-pub const fn text_tokens(bytes: u64) -> u64 {
-    bytes.div_ceil(BYTES_PER_TOKEN)
 }
 
 fn stored(call: &Call, hit: Hit) -> Response {
