@@ -31,6 +31,8 @@ pub enum Streams {
     /// Replayed from a whole answer.
     #[default]
     Callout,
+    /// Through Envoy's router, as the provider sends it; needs the routes and clusters that `proxium render` makes with it.
+    Router,
 }
 
 /// The plugin configuration; unknown members are errors, so that a misspelt one is not silently ignored.

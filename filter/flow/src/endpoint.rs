@@ -31,16 +31,14 @@ pub struct Route {
     pub endpoint: Endpoint,
     /// How the client speaks.
     pub dialect: Dialect,
-    /// What stands behind a provider's path prefix.
-    pub upstream_path: &'static str,
     /// The stages in their order.
     pub stages: &'static [StageName],
 }
 
-const ROUTES: &[(&str, Route)] = &[(
-    "/v1/chat/completions",
-    Route { endpoint: Endpoint::Chat, dialect: Dialect::Openai, upstream_path: "/chat/completions", stages: FULL },
-)];
+const ROUTES: &[(&str, Route)] = &[
+    ("/v1/chat/completions", Route { endpoint: Endpoint::Chat, dialect: Dialect::Openai, stages: FULL }),
+    ("/v1/messages", Route { endpoint: Endpoint::Messages, dialect: Dialect::Anthropic, stages: FULL }),
+];
 
 /// The route of a request; `path` without its query. `None`: not proxium's.
 #[must_use]

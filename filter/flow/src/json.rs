@@ -38,7 +38,16 @@ pub struct Document {
     pub images: u64,
     /// Bytes of the canonical form that are image data or image addresses.
     pub image_bytes: usize,
-    members: Vec<(String, Range<usize>)>,
+    members: Vec<TopMember>,
+}
+
+#[derive(Debug)]
+struct TopMember {
+    name: String,
+    /// Name and value in the body.
+    whole: Range<usize>,
+    /// The value in the body.
+    value: Range<usize>,
 }
 
 impl Document {
@@ -65,10 +74,22 @@ impl Document {
         self.span(name).and_then(|span| self.text.get(span)).filter(|text| *text != "null")
     }
 
-    /// Where the value of a top-level member stands in [`Document::text`].
+    fn span(&self, name: &str) -> Option<Range<usize>> {
+        self.members.iter().find(|member| member.name == name).map(|member| member.value.clone())
+    }
+
+    /// The body with top-level members set (`Some`, literal JSON) or left out (`None`); all others are as they came, byte by byte.
     #[must_use]
-    pub fn span(&self, name: &str) -> Option<Range<usize>> {
-        self.members.iter().find(|(member, _)| member == name).map(|(_, span)| span.clone())
+    pub fn edited(&self, edits: &[(&str, Option<&str>)]) -> Vec<u8> {
+        let edit = |name: &str| edits.iter().find(|(edited, _)| *edited == name).map(|(_, value)| *value);
+        let set = |name: &str, value: &str| format!("\"{name}\":{value}");
+        let kept = self.members.iter().filter_map(|member| match edit(&member.name) {
+            None => Some(Cow::Borrowed(self.text.get(member.whole.clone())?)),
+            Some(value) => value.map(|value| Cow::Owned(set(&member.name, value))),
+        });
+        let new = edits.iter().filter(|(name, _)| self.span(name).is_none()).filter_map(|(name, value)| Some(Cow::Owned(set(name, (*value)?))));
+        let members: Vec<Cow<'_, str>> = kept.chain(new).collect();
+        format!("{{{}}}", members.join(",")).into_bytes()
     }
 }
 
@@ -191,6 +212,7 @@ impl<'a> Walk<'a> {
         members.start = self.out.len();
         while !self.take(b'}') && self.at < self.text.len() {
             self.skip_space();
+            let start = self.at;
             let literal = self.string();
             let name = unescaped(literal);
             self.take(b':');
@@ -205,7 +227,7 @@ impl<'a> Walk<'a> {
             if without.contains(&name.as_ref()) {
                 self.out.truncate(written);
             }
-            members.list.push(Member { name, written: written..self.out.len(), read: read..self.at });
+            members.list.push(Member { name, written: written..self.out.len(), whole: start..self.at, read: read..self.at });
             self.take(b',');
         }
         self.out.push(b'}');
@@ -217,12 +239,13 @@ impl<'a> Walk<'a> {
         Ok(seen)
     }
 
-    fn top_object(&mut self, without: &[&str]) -> Result<Vec<(String, Range<usize>)>, Fault> {
+    fn top_object(&mut self, without: &[&str]) -> Result<Vec<TopMember>, Fault> {
         let mut members = Members::default();
         self.object(1, &mut members, without)?;
-        let spans = members.list.iter().map(|member| (member.name.to_string(), member.read.clone())).collect();
+        let top = |member: &Member<'_>| TopMember { name: member.name.to_string(), whole: member.whole.clone(), value: member.read.clone() };
+        let all = members.list.iter().map(top).collect();
         members.sort_in(&mut self.out)?;
-        Ok(spans)
+        Ok(all)
     }
 }
 
@@ -230,6 +253,8 @@ struct Member<'a> {
     name: Cow<'a, str>,
     /// In the canonical form, its closing comma included.
     written: Range<usize>,
+    /// Its name and value in the body.
+    whole: Range<usize>,
     /// Its value in the body.
     read: Range<usize>,
 }
@@ -318,8 +343,16 @@ mod tests {
         let document = read(body).unwrap();
         assert_eq!(document.member("model"), Some("\"m\""));
         assert_eq!(document.member("z"), None);
-        assert_eq!(&document.text[document.span("model").unwrap()], "\"m\"");
         assert_eq!(canonical(r#"{"model":"m","stream":false}"#), "{}");
+    }
+
+    #[test]
+    fn an_edit_touches_only_what_it_names() {
+        let document = read("{ \"a\" : 1.0 ,\n\"model\":\"m\", \"stream\" :true}").unwrap();
+        let edited = |edits: &[(&str, Option<&str>)]| String::from_utf8(document.edited(edits)).unwrap();
+        assert_eq!(edited(&[("model", Some("\"n\"")), ("stream", None)]), r#"{"a" : 1.0,"model":"n"}"#);
+        assert_eq!(edited(&[("x", Some("{}")), ("y", None)]), r#"{"a" : 1.0,"model":"m","stream" :true,"x":{}}"#);
+        assert_eq!(read("{}").unwrap().edited(&[("x", Some("1"))]), b"{\"x\":1}");
     }
 
     #[test]

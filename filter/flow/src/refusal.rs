@@ -1,5 +1,6 @@
 //! Every way proxium itself says no, with its status, its code and what the caller can do about it.
 
+use crate::json::{Fault, MAX_DEPTH};
 use crate::message::{Headers, Response};
 use proxium_wire::{Dialect, Limit, RateLimit, Refused, Window};
 use serde_json::json;
@@ -156,6 +157,20 @@ impl Refusal {
             add_rate_limit(&mut headers, &refused.rate_limit);
         }
         Response { status, headers, body: body.to_string().into_bytes() }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        let message = match fault {
+            Fault::NotUtf8(at) => format!("The body is not UTF-8 (byte {at})."),
+            Fault::NotJson(error) => format!("The body is not JSON: {error}."),
+            Fault::NotAnObject => "The body must be a JSON object.".into(),
+            Fault::TooDeep => format!("The body is nested deeper than {MAX_DEPTH} levels."),
+            Fault::DuplicateMember(name) => format!("The body names `{name}` twice in one object."),
+            Fault::NumberTooLarge(number) => format!("The number {number} is too large."),
+        };
+        Self::InvalidRequest { message, param: None }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The catalog, indexed for look-ups.
 
-use proxium_wire::{Catalog, Dialect, Endpoint, Model, Provider};
+use proxium_wire::{Catalog, Endpoint, Model, Provider};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -14,10 +14,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The model's catalog entry lists this endpoint, and its provider speaks this dialect.
+    /// The model's catalog entry lists this endpoint.
     #[must_use]
-    pub fn serves(&self, endpoint: Endpoint, dialect: Dialect) -> bool {
-        self.model.endpoints.contains(&endpoint.into()) && self.provider.dialect() == dialect
+    pub fn serves(&self, endpoint: Endpoint) -> bool {
+        self.model.endpoints.contains(&endpoint.into())
     }
 }
 

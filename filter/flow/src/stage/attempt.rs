@@ -1,26 +1,25 @@
 //! The calls to providers: for each entry of the plan the deadline, the credential and the breaker are checked before it is called.
 
 use super::call::Call;
-use super::outcome::{Verdict, judge};
+use super::outcome::{Miss, Verdict, judge};
 use super::record;
 use crate::breaker::{Lane, Outcome, Permit};
 use crate::deadline::Share;
 use crate::flow::{Effect, Stage, Turn};
-use crate::message::{Answer, Callout, Headers, Reply, Response};
+use crate::hop::{Hop, SHARED_HEADERS, credential_header};
+use crate::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use crate::refusal::{ProvidersFailed, Refusal};
 use crate::snapshot::Entry;
+use crate::translate;
 use crate::world::World;
-use proxium_wire::{Attempt, Dialect, Settlement};
+use proxium_wire::{Attempt, Settlement};
 use std::rc::Rc;
 
-/// Headers of the client that go on to a provider of the same dialect.
-const TO_PROVIDER: &[&str] =
-    &["content-type", "accept", "user-agent", "traceparent", "tracestate", "anthropic-version", "anthropic-beta", "openai-beta"];
 /// Headers of a provider that go on to the client; the rest tells of the operator's account.
 pub(super) const TO_CLIENT: &[&str] = &["content-type", "retry-after", "x-request-id", "request-id"];
 
 /// A probe's claim outlives its attempt by this.
-const CLAIM_SLACK_MS: u64 = 1_000;
+pub(super) const CLAIM_SLACK_MS: u64 = 1_000;
 
 /// A timer and the wall clock may differ by this when the last attempt ends with the deadline.
 const TIMER_SLACK_MS: u64 = 10;
@@ -35,6 +34,8 @@ pub struct Attempting {
     is_probe: bool,
     share: Share,
     sent_ms: u64,
+    /// Parameters that this entry's dialect could not carry.
+    dropped: Vec<String>,
 }
 
 /// Calls the first entry from `at` on that may be called; ends the call when there is none.
@@ -44,63 +45,77 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
         let Some(share) = call.deadline.share(now_ms, entry.model.timeout_ms, at + 1 < call.plan.len()) else {
             return give_up(&call, &Refusal::DeadlineExceeded, world);
         };
-        let (skipped, wait_ms) = match credential(&call, &entry) {
-            None => ("no_credential", None),
-            Some((lane, secret)) => match world.permit(&lane, share.timeout_ms + CLAIM_SLACK_MS) {
-                Permit::Open { wait_ms } => ("breaker_open", Some(wait_ms)),
-                Permit::Resting { wait_ms } => ("resting", Some(wait_ms)),
-                permit @ (Permit::Call | Permit::Probe) => {
-                    let callout = callout(&call, &entry, secret.as_deref(), share);
-                    let is_probe = permit == Permit::Probe;
-                    return Turn::wait(
-                        Stage::Attempting(Box::new(Attempting { call, at, entry, lane, is_probe, share, sent_ms: now_ms })),
-                        Effect::Call(callout),
-                    );
+        match permitted(&mut call, &entry, share.timeout_ms + CLAIM_SLACK_MS, world) {
+            Some(Permitted { lane, secret, is_probe }) => match callout(&call, &entry, secret.as_deref(), share) {
+                Ok((callout, dropped)) => {
+                    let attempting = Attempting { call, at, entry, lane, is_probe, share, sent_ms: now_ms, dropped };
+                    return Turn::wait(Stage::Attempting(Box::new(attempting)), Effect::Call(callout));
+                }
+                Err(refusal) => {
+                    world.report(&lane, Outcome::Nothing, is_probe);
+                    call.skip(&entry, "cannot_carry", None);
+                    call.cannot_carry = Some(refusal);
                 }
             },
-        };
-        call.attempts.push(Attempt { model: entry.model.name.clone(), outcome: skipped.into(), ms: 0 });
-        call.retry_after_ms = call.retry_after_ms.into_iter().chain(wait_ms).min();
+            None => {}
+        }
         at += 1;
     }
-    if let Some(answer) = call.not_found.take() {
-        return hand_back(&call, answer);
+    finish(&mut call, world)
+}
+
+/// An entry that may be called.
+pub(super) struct Permitted {
+    pub lane: Lane,
+    pub secret: Option<String>,
+    pub is_probe: bool,
+}
+
+/// Checks an entry's credential and breaker; an entry that may not be called is noted as skipped.
+pub(super) fn permitted(call: &mut Call, entry: &Entry, claim_ms: u64, world: &impl World) -> Option<Permitted> {
+    let Some((lane, secret)) = credential(call, entry) else {
+        call.skip(entry, "no_credential", None);
+        return None;
+    };
+    match world.permit(&lane, claim_ms) {
+        Permit::Open { wait_ms } => call.skip(entry, "breaker_open", Some(wait_ms)),
+        Permit::Resting { wait_ms } => call.skip(entry, "resting", Some(wait_ms)),
+        permit @ (Permit::Call | Permit::Probe) => return Some(Permitted { lane, secret, is_probe: permit == Permit::Probe }),
     }
-    if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
-        return give_up(&call, &Refusal::DeadlineExceeded, world);
-    }
-    give_up(&call, &Refusal::ProvidersFailed(failed(&call)), world)
+    None
 }
 
 impl Attempting {
     /// Takes the provider's answer.
     pub fn reply(mut self, reply: Reply, world: &impl World) -> Turn {
         let now_ms = world.now_ms();
-        let timed_out = matches!(reply, Reply::Failed(crate::message::Failure::Timeout));
-        let verdict = judge(reply, self.share, &self.entry, now_ms);
+        let timed_out = matches!(reply, Reply::Failed(Failure::Timeout));
+        let verdict = match judge(reply, self.share, &self.entry, now_ms) {
+            Verdict::Answered(answer, read) => match self.in_the_clients_words(answer, now_ms) {
+                Some(answer) => Verdict::Answered(answer, read),
+                None => Verdict::Next(Miss::failure("not_translatable")),
+            },
+            verdict => verdict,
+        };
         let (word, outcome) = match &verdict {
             Verdict::Answered(..) => ("ok".to_owned(), Outcome::Success),
-            Verdict::Next { word, outcome, .. } => (word.clone(), *outcome),
+            Verdict::Next(miss) => (miss.word.clone(), miss.outcome),
             Verdict::NotFound(_) => ("status_404".to_owned(), Outcome::Nothing),
             Verdict::Return(answer) => (format!("status_{}", answer.status), Outcome::Nothing),
         };
         world.report(&self.lane, outcome, self.is_probe);
-        let mut loud = None;
-        if word == "status_401" || word == "status_403" {
-            loud =
-                Some(Effect::CredentialRefused { credential: self.lane.credential, status: if word == "status_401" { 401 } else { 403 } });
-        }
+        let loud = credential_refused(&self.lane, &word);
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: word, ms: now_ms.saturating_sub(self.sent_ms) });
         let mut turn = match verdict {
-            Verdict::Answered(answer, read) => record::answered(&self.call, &self.entry, answer, &read, world),
-            Verdict::Return(answer) => hand_back(&self.call, answer),
+            Verdict::Answered(answer, read) => record::answered(&self.call, &self.entry, answer, &read, &self.dropped, world),
+            Verdict::Return(answer) => hand_back(&self.call, &self.entry, answer),
             Verdict::NotFound(answer) => {
-                self.call.not_found = Some(answer);
+                self.call.not_found = Some(self.call.error_in_the_clients_words(&self.entry, answer));
                 run(self.call, self.at + 1, world)
             }
-            Verdict::Next { retry_after_ms, .. } => {
+            Verdict::Next(miss) => {
                 self.call.not_found = None;
-                self.call.retry_after_ms = self.call.retry_after_ms.into_iter().chain(retry_after_ms).min();
+                self.call.name_wait(miss.retry_after_ms);
                 if timed_out && self.share.cut_by_caller {
                     self.call.cut_by_caller = Some(self.entry);
                 }
@@ -124,14 +139,47 @@ impl Attempting {
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: "abandoned".into(), ms });
         record::abandoned(&self.call, &self.entry, world.now_ms())
     }
+
+    fn in_the_clients_words(&self, answer: Answer, now_ms: u64) -> Option<Answer> {
+        let body = translate::answer(self.call.head.route.dialect, &self.entry, answer.body, &self.call.head.request_id, now_ms / 1_000)?;
+        Some(Answer { body, ..answer })
+    }
+}
+
+impl Call {
+    fn skip(&mut self, entry: &Entry, word: &str, wait_ms: Option<u64>) {
+        self.attempts.push(Attempt { model: entry.model.name.clone(), outcome: word.into(), ms: 0 });
+        self.name_wait(wait_ms);
+    }
+
+    /// Remembers a wait if it is the smallest.
+    pub(super) fn name_wait(&mut self, wait_ms: Option<u64>) {
+        self.retry_after_ms = self.retry_after_ms.into_iter().chain(wait_ms).min();
+    }
+
+    fn error_in_the_clients_words(&self, entry: &Entry, answer: Answer) -> Answer {
+        let body = translate::error(self.head.route.dialect, entry.provider.dialect(), answer.status, answer.body, &self.head.request_id);
+        Answer { body, ..answer }
+    }
+}
+
+/// The operator is told when a provider refuses a credential.
+pub(super) fn credential_refused(lane: &Lane, word: &str) -> Option<Effect> {
+    let status = match word {
+        "status_401" => 401,
+        "status_403" => 403,
+        _ => return None,
+    };
+    Some(Effect::CredentialRefused { credential: lane.credential.clone(), status })
 }
 
 /// The credential for an entry: the project's own, which never falls back to the platform's; else the platform's, if the provider has
 /// one. `None`: the project has its own and it is not at hand.
 fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
     let provider = &entry.provider.name;
-    let own =
-        |secret: Option<String>| (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret);
+    let own = |secret: Option<String>| {
+        (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret)
+    };
     let platforms = || (Lane { credential: provider.clone(), model: entry.model.name.clone() }, entry.provider.credential.clone());
     match &call.admitted {
         Some(admitted) => match admitted.credentials.iter().find(|credential| credential.provider == *provider) {
@@ -143,48 +191,56 @@ fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
     }
 }
 
-fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Callout {
-    let provider = &entry.provider;
-    let query = call.head.query.as_deref().map(|query| format!("?{query}")).unwrap_or_default();
+/// The call of an entry, and the parameters it could not carry. A callout's answer is always unary; a stream is replayed from it.
+fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Result<(Callout, Vec<String>), Refusal> {
+    let hop = Hop::new(&call.head, entry);
+    let outgoing = hop.body(&call.body, false)?;
     let mut headers = Headers::new();
     headers.add(":method", "POST");
-    headers.add(":path", format!("{}{}{query}", provider.path_prefix, call.head.route.upstream_path));
-    headers.add(":authority", provider.authority.as_str());
-    headers.copy_allowed(&call.head.headers, TO_PROVIDER);
+    headers.add(":path", hop.path);
+    headers.add(":authority", hop.authority);
+    headers.copy_allowed(&call.head.headers, SHARED_HEADERS);
     if headers.get("content-type").is_none() {
         headers.add("content-type", "application/json");
     }
     // The bytes are read here: a compressed answer would hide its usage.
     headers.add("accept-encoding", "identity");
+    for (name, value) in hop.headers {
+        headers.add(name, value);
+    }
     if let Some(secret) = secret {
-        match provider.dialect() {
-            Dialect::Openai => headers.add("authorization", format!("Bearer {secret}")),
-            Dialect::Anthropic => headers.add("x-api-key", secret),
-        }
+        let (name, value) = credential_header(entry.provider.dialect(), secret);
+        headers.add(name, value);
     }
-    Callout { cluster: provider.cluster.clone(), headers, body: body(call, entry), timeout_ms: share.timeout_ms }
+    let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body: outgoing.body, timeout_ms: share.timeout_ms };
+    Ok((callout, outgoing.dropped))
 }
 
-/// The client's own bytes, with the provider's name of the model.
-fn body(call: &Call, entry: &Entry) -> Vec<u8> {
-    let text = call.body.text.as_str();
-    let parts = call.body.span("model").and_then(|span| Some((text.get(..span.start)?, text.get(span.end..)?)));
-    match parts {
-        Some((before, after)) if entry.model.upstream != call.request.model => {
-            let name = serde_json::Value::from(entry.model.upstream.as_str()).to_string();
-            [before, &name, after].concat().into_bytes()
-        }
-        _ => text.as_bytes().to_vec(),
-    }
+/// Returns a provider's own refusal, in the client's dialect; it cost nothing.
+pub(super) fn hand_back(call: &Call, entry: &Entry, answer: Answer) -> Turn {
+    returned(call, call.error_in_the_clients_words(entry, answer))
 }
 
-/// Returns a provider's own refusal unchanged; it cost nothing.
-fn hand_back(call: &Call, answer: Answer) -> Turn {
+fn returned(call: &Call, answer: Answer) -> Turn {
     let model = call.attempts.last().map(|attempt| attempt.model.as_str()).unwrap_or_default();
     let mut headers = call.answer_headers(model, call.cache_label());
     headers.copy_allowed(&answer.headers, TO_CLIENT);
     let response = Response { status: answer.status, headers, body: answer.body };
     Turn::done(vec![Effect::Post(call.release()), Effect::Respond(response)])
+}
+
+/// Ends a call whose plan is used up.
+fn finish(call: &mut Call, world: &impl World) -> Turn {
+    if let Some(answer) = call.not_found.take() {
+        return returned(call, answer);
+    }
+    if let Some(refusal) = call.cannot_carry.take().filter(|_| call.attempts.iter().all(|attempt| attempt.outcome == "cannot_carry")) {
+        return call.refuse_after(&refusal, Some(call.release()));
+    }
+    if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
+        return give_up(call, &Refusal::DeadlineExceeded, world);
+    }
+    give_up(call, &Refusal::ProvidersFailed(failed(call)), world)
 }
 
 /// Ends a call that no entry answered. Everything is given back, unless the caller's own deadline ended an attempt that was sent.

@@ -1,13 +1,13 @@
 //! A call on its way through the stages.
 
 use super::outcome::SKIPPED;
-use super::{attempt, lookup, reserve, resolve};
+use super::{attempt, lookup, reserve, resolve, route};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
 use crate::dialect::{self, NOT_IN_CACHE_KEY, Request};
 use crate::endpoint::StageName;
 use crate::flow::{Effect, Turn};
-use crate::json::{Document, Fault};
+use crate::json::Document;
 use crate::message::{Answer, Headers};
 use crate::refusal::Refusal;
 use crate::request::{Controls, Head};
@@ -70,8 +70,10 @@ pub struct Call {
     pub cut_by_caller: Option<Rc<Entry>>,
     /// *Attempt*: the smallest wait that a provider, rest or breaker named.
     pub retry_after_ms: Option<u64>,
-    /// *Attempt*: the last entry's own 404.
+    /// *Attempt*: the last entry's own 404, in the client's dialect.
     pub not_found: Option<Answer>,
+    /// *Attempt*: why an entry's dialect cannot carry this call.
+    pub cannot_carry: Option<Refusal>,
     /// Stages still to pass.
     stages: &'static [StageName],
 }
@@ -81,9 +83,8 @@ impl Call {
     pub fn begin(opened: Opened, body: Vec<u8>, world: &impl World) -> Turn {
         let Opened { head, controls, key_hash, key, snapshot } = opened;
         let read = Document::read(body, NOT_IN_CACHE_KEY)
-            .map_err(refused)
-            .and_then(|body| dialect::request(head.route.dialect, &body).map(|request| (body, request)))
-            .and_then(|(body, request)| if request.stream { Err(no_streams()) } else { Ok((body, request)) });
+            .map_err(Refusal::from)
+            .and_then(|body| dialect::request(head.route.dialect, &body).map(|request| (body, request)));
         let (body, request) = match read {
             Ok(read) => read,
             Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),
@@ -107,6 +108,7 @@ impl Call {
             cut_by_caller: None,
             retry_after_ms: None,
             not_found: None,
+            cannot_carry: None,
             stages,
         };
         Box::new(call).next(world)
@@ -121,6 +123,7 @@ impl Call {
             StageName::Resolve => resolve::enter(self, world),
             StageName::Lookup => lookup::enter(self, world),
             StageName::Reserve => reserve::enter(self, world),
+            StageName::Attempt if route::applies(&self, world) => route::enter(self, world),
             StageName::Attempt => attempt::run(self, 0, world),
         }
     }
@@ -201,16 +204,4 @@ impl Call {
 
 fn no_streams() -> Refusal {
     Refusal::invalid("stream", "Streams are not served yet. Send `\"stream\": false`.")
-}
-
-fn refused(fault: Fault) -> Refusal {
-    let message = match fault {
-        Fault::NotUtf8(at) => format!("The body is not UTF-8 (byte {at})."),
-        Fault::NotJson(error) => format!("The body is not JSON: {error}."),
-        Fault::NotAnObject => "The body must be a JSON object.".into(),
-        Fault::TooDeep => format!("The body is nested deeper than {} levels.", crate::json::MAX_DEPTH),
-        Fault::DuplicateMember(name) => format!("The body names `{name}` twice in one object."),
-        Fault::NumberTooLarge(number) => format!("The number {number} is too large."),
-    };
-    Refusal::InvalidRequest { message, param: None }
 }

@@ -8,3 +8,5 @@ pub mod outcome;
 pub mod record;
 pub mod reserve;
 pub mod resolve;
+pub mod route;
+pub mod stream;

@@ -5,69 +5,118 @@ use crate::deadline::Share;
 use crate::dialect;
 use crate::message::{Answer, Failure, Headers, Reply};
 use crate::snapshot::Entry;
+use serde::{Deserialize, Serialize};
 
 /// A timeout of at least this long counts against the credential, even if its model may take longer.
 const COUNTED_TIMEOUT_MS: u64 = 10_000;
 
 /// Words of entries that were passed over without a call.
-pub const SKIPPED: [&str; 3] = ["no_credential", "breaker_open", "resting"];
+pub const SKIPPED: [&str; 4] = ["no_credential", "breaker_open", "resting", "cannot_carry"];
 
 /// What to do after an attempt.
 #[derive(Debug, PartialEq)]
 pub enum Verdict {
     /// It answered.
     Answered(Answer, dialect::Answer),
-    /// The next entry; `word` goes to the ledger and the error message.
-    Next {
-        /// Why.
-        word: String,
-        /// For the breaker.
-        outcome: Outcome,
-        /// The wait the provider named.
-        retry_after_ms: Option<u64>,
-    },
+    /// The next entry.
+    Next(Miss),
     /// The next entry; returned if there is none.
     NotFound(Answer),
     /// The caller's own fault: returned as it is.
     Return(Answer),
 }
 
-/// Judges how an attempt ended.
+/// Why an attempt is followed by the next entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Miss {
+    /// For the ledger and the error message.
+    pub word: String,
+    /// For the breaker.
+    pub outcome: Outcome,
+    /// The wait the provider named.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Miss {
+    /// A miss that speaks against the credential.
+    #[must_use]
+    pub fn failure(word: &str) -> Self {
+        Self { word: word.into(), outcome: Outcome::Failure, retry_after_ms: None }
+    }
+
+    /// Not in time: counts only if the attempt had time enough, for callers must not open a breaker for others.
+    #[must_use]
+    pub fn timeout(share: Share, own_timeout_ms: u64) -> Self {
+        let counts = share.timeout_ms >= own_timeout_ms.min(COUNTED_TIMEOUT_MS);
+        Self { outcome: if counts { Outcome::Failure } else { Outcome::Nothing }, ..Self::failure(Failure::Timeout.name()) }
+    }
+}
+
+/// What a status says of an attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ByStatus {
+    /// The body decides.
+    Good,
+    /// The next entry.
+    Next(Miss),
+    /// The next entry; returned if there is none.
+    NotFound,
+    /// Returned as it is.
+    Return,
+}
+
+/// Judges a status; `named_ms`: the wait the provider named.
+#[must_use]
+pub fn by_status(status: u16, named_ms: Option<u64>) -> ByStatus {
+    let miss = |outcome| ByStatus::Next(Miss { word: format!("status_{status}"), outcome, retry_after_ms: named_ms });
+    match status {
+        200..=299 => ByStatus::Good,
+        429 => {
+            let rest = rest_ms(named_ms);
+            ByStatus::Next(Miss { word: "status_429".into(), outcome: Outcome::Rest(rest), retry_after_ms: Some(named_ms.unwrap_or(rest)) })
+        }
+        404 => ByStatus::NotFound,
+        401 | 403 | 408 => miss(Outcome::Failure),
+        400..=499 => ByStatus::Return,
+        _ => miss(Outcome::Failure),
+    }
+}
+
+/// What the upstream filter tells of an attempt of Envoy's router, as JSON in filter state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// When the attempt began, milliseconds since 1970.
+    pub began_ms: u64,
+    /// The provider's status, once there is one.
+    pub status: Option<u16>,
+    /// Why a 200 is no answer.
+    pub word: Option<String>,
+    /// The wait the provider named.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// Judges how a callout ended.
 #[must_use]
 pub fn judge(reply: Reply, share: Share, entry: &Entry, now_ms: u64) -> Verdict {
-    let next = |word: String, outcome: Outcome| Verdict::Next { word, outcome, retry_after_ms: None };
     let answer = match reply {
-        Reply::Failed(Failure::Timeout) => {
-            let counts = share.timeout_ms >= entry.model.timeout_ms.min(COUNTED_TIMEOUT_MS);
-            return next(Failure::Timeout.name().into(), if counts { Outcome::Failure } else { Outcome::Nothing });
-        }
-        Reply::Failed(failure) => return next(failure.name().into(), Outcome::Failure),
+        Reply::Failed(Failure::Timeout) => return Verdict::Next(Miss::timeout(share, entry.model.timeout_ms)),
+        Reply::Failed(failure) => return Verdict::Next(Miss::failure(failure.name())),
         Reply::Answer(answer) => answer,
     };
-    let status = answer.status;
-    match status {
-        200..=299 => match dialect::answer(entry.provider.dialect(), &answer.body) {
+    match by_status(answer.status, retry_after_ms(&answer.headers, now_ms)) {
+        ByStatus::Good => match dialect::answer(entry.provider.dialect(), &answer.body) {
             Ok(read) => Verdict::Answered(answer, read),
-            Err(word) => next(word.into(), Outcome::Failure),
+            Err(word) => Verdict::Next(Miss::failure(word)),
         },
-        429 => {
-            let named_ms = retry_after_ms(&answer.headers, now_ms);
-            let rest = rest_ms(named_ms);
-            Verdict::Next { word: "status_429".into(), outcome: Outcome::Rest(rest), retry_after_ms: Some(named_ms.unwrap_or(rest)) }
-        }
-        404 => Verdict::NotFound(answer),
-        401 | 403 | 408 => next(format!("status_{status}"), Outcome::Failure),
-        400..=499 => Verdict::Return(answer),
-        _ => Verdict::Next {
-            word: format!("status_{status}"),
-            outcome: Outcome::Failure,
-            retry_after_ms: retry_after_ms(&answer.headers, now_ms),
-        },
+        ByStatus::Next(miss) => Verdict::Next(miss),
+        ByStatus::NotFound => Verdict::NotFound(answer),
+        ByStatus::Return => Verdict::Return(answer),
     }
 }
 
 /// The wait a provider names: `retry-after-ms` (OpenAI), or `retry-after` in seconds or as an HTTP date.
-fn retry_after_ms(headers: &Headers, now_ms: u64) -> Option<u64> {
+#[must_use]
+pub fn retry_after_ms(headers: &Headers, now_ms: u64) -> Option<u64> {
     if let Some(ms) = headers.get("retry-after-ms").and_then(|text| text.trim().parse::<u64>().ok()) {
         return Some(ms);
     }
@@ -104,7 +153,7 @@ mod tests {
     fn judged(reply: Reply) -> (String, Option<Outcome>) {
         match judge(reply, SHARE, &entry(), 0) {
             Verdict::Answered(..) => ("answered".into(), Some(Outcome::Success)),
-            Verdict::Next { word, outcome, .. } => (word, Some(outcome)),
+            Verdict::Next(miss) => (miss.word, Some(miss.outcome)),
             Verdict::NotFound(_) => ("not_found".into(), None),
             Verdict::Return(_) => ("return".into(), None),
         }
@@ -144,7 +193,7 @@ mod tests {
         let judged = |timeout_ms, model_ms| {
             let entry = Entry { model: Model { timeout_ms: model_ms, ..Model::default() }, provider: Provider::default() };
             match judge(Reply::Failed(Failure::Timeout), Share { timeout_ms, cut_by_caller: true }, &entry, 0) {
-                Verdict::Next { outcome, .. } => outcome,
+                Verdict::Next(miss) => miss.outcome,
                 other => panic!("{other:?}"),
             }
         };

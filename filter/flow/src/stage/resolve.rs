@@ -15,8 +15,7 @@ pub const MAX_ENTRIES: usize = 4;
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     let requested = call.request.model.as_str();
     let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
-    let route = call.head.route;
-    let models: Vec<Rc<Entry>> = entries(&call.snapshot, &chain).filter(|entry| entry.serves(route.endpoint, route.dialect)).collect();
+    let models: Vec<Rc<Entry>> = entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect();
     if models.is_empty() {
         return call.refuse(&Refusal::ModelNotFound(requested.to_owned()));
     }
