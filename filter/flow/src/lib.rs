@@ -27,6 +27,7 @@ pub mod refusal;
 pub mod request;
 pub mod snapshot;
 pub mod stage;
+pub mod translate;
 pub mod world;
 
 pub use flow::{Effect, Event, RawHead, Stage, Turn};

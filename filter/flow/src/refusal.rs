@@ -186,14 +186,15 @@ fn capped_message(refused: &Refused) -> String {
 }
 
 /// The error type that the dialect's own API uses with this status.
-fn kind(status: u16, dialect: Dialect) -> &'static str {
+#[must_use]
+pub(crate) fn kind(status: u16, dialect: Dialect) -> &'static str {
     match (status, dialect) {
         (401, _) => "authentication_error",
         (403, _) => "permission_error",
         (404, Dialect::Anthropic) => "not_found_error",
         (413, Dialect::Anthropic) => "request_too_large",
         (429, _) => "rate_limit_error",
-        (503, Dialect::Anthropic) => "overloaded_error",
+        (503 | 529, Dialect::Anthropic) => "overloaded_error",
         (500.., _) => "api_error",
         _ => "invalid_request_error",
     }

@@ -1,0 +1,133 @@
+//! An Anthropic answer or error as an OpenAI one.
+
+use crate::dialect::anthropic::UsageBody;
+use crate::refusal::kind;
+use crate::translate::{error, openai_usage};
+use proxium_wire::Dialect;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    content: Vec<Block<'a>>,
+    stop_reason: Option<String>,
+    stop_details: Option<StopDetails>,
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct StopDetails {
+    explanation: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+    id: Option<String>,
+    name: Option<String>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Completion<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: [Choice; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    index: u8,
+    message: Reply,
+    logprobs: Option<()>,
+    finish_reason: &'static str,
+}
+
+#[derive(Serialize)]
+struct Reply {
+    role: &'static str,
+    content: Option<String>,
+    refusal: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
+}
+
+#[derive(Serialize)]
+struct ToolCall {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function,
+}
+
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    arguments: String,
+}
+
+/// Translates a whole answer; `None` if it is none. Thinking has no place in an OpenAI answer and is left out; its tokens are counted.
+#[must_use]
+pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Option<Vec<u8>> {
+    let message: Message<'_> = serde_json::from_slice(body).ok()?;
+    if message.error.is_some() {
+        return None;
+    }
+    let mut text = String::new();
+    let mut tool_calls = Vec::new();
+    for block in message.content {
+        match block.kind.as_str() {
+            "text" => text.push_str(&block.text.unwrap_or_default()),
+            "tool_use" => {
+                let arguments = block.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
+                tool_calls.push(ToolCall { id: block.id?, kind: "function", function: Function { name: block.name?, arguments } });
+            }
+            _ => {}
+        }
+    }
+    let stop_reason = message.stop_reason.unwrap_or_default();
+    let refusal = message.stop_details.and_then(|details| details.explanation).filter(|_| stop_reason == "refusal");
+    let usage = message.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
+    let content = if text.is_empty() && !tool_calls.is_empty() { None } else { Some(text) };
+    let reply = Reply { role: "assistant", content, refusal, tool_calls };
+    let completion = Completion {
+        id,
+        object: "chat.completion",
+        created: created_s,
+        model: shown_model,
+        choices: [Choice { index: 0, message: reply, logprobs: None, finish_reason: finish_reason(&stop_reason) }],
+        usage: usage.as_ref().map(openai_usage),
+    };
+    serde_json::to_vec(&completion).ok()
+}
+
+/// Why generation ended, in OpenAI's words. A turn that paused or outgrew the context is cut off, not finished.
+#[must_use]
+pub fn finish_reason(stop_reason: &str) -> &'static str {
+    match stop_reason {
+        "tool_use" => "tool_calls",
+        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => "length",
+        "refusal" => "content_filter",
+        _ => "stop",
+    }
+}
+
+/// Translates a provider's own error. OpenAI's clients find the request's id in a header, not in the body.
+#[must_use]
+pub fn error(status: u16, body: &[u8], _request_id: &str) -> Vec<u8> {
+    let told = error::read(status, body);
+    let error = json!({"message": told.message, "type": kind(status, Dialect::Openai), "param": told.param, "code": told.code});
+    json!({"error": error}).to_string().into_bytes()
+}
