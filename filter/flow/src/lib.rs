@@ -26,7 +26,10 @@ pub mod price;
 pub mod refusal;
 pub mod request;
 pub mod snapshot;
+pub mod sse;
 pub mod stage;
+pub mod stream;
+pub mod translate;
 pub mod world;
 
 pub use flow::{Effect, Event, RawHead, Stage, Turn};

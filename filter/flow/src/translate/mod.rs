@@ -1,0 +1,4 @@
+//! Between the dialects: `<client>_<provider>`, and the stream twin of each.
+
+//pub mod anthropic_openai_stream;
+pub mod openai_anthropic_stream;
