@@ -1,15 +1,15 @@
 //! The flow as a value: a stage, stepped by events, wishing for effects.
 
-use crate::message::{Callout, Headers, Reply, Response};
+use crate::message::{Answer, Callout, Headers, Reply, Response, Route};
 use crate::refusal::Refusal;
-use crate::stage::{attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve};
+use crate::stage::{attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve, route::Routing, stream::Streaming};
 use crate::world::World;
 use proxium_wire::{Dialect, Settlement};
 
 /// What happened.
 #[derive(Debug)]
 pub enum Event {
-    /// The whole request body, after [`Effect::ReadBody`].
+    /// The whole request body, after [`Effect::ReadBody`]; the whole answer, after [`Effect::ReadAnswer`].
     Body(Vec<u8>),
     /// The body is larger than [`Effect::ReadBody`] allows.
     TooLarge,
@@ -17,8 +17,15 @@ pub enum Event {
     Overloaded,
     /// The end of [`Effect::Call`] or [`Effect::Settle`].
     Reply(Reply),
-    /// The stream is over: the client left, or was answered.
-    Closed,
+    /// After [`Effect::Route`]: the head of what the router has for the client.
+    Head(Answer),
+    /// After [`Effect::StreamHead`]: some bytes of the stream, and whether they are the last.
+    Chunk(Vec<u8>, bool),
+    /// The stream is over: the client was answered, or left, or the other side broke off.
+    Closed {
+        /// The client left.
+        by_client: bool,
+    },
 }
 
 /// What the flow wants done.
@@ -33,6 +40,14 @@ pub enum Effect {
     },
     /// Make this call; its end comes as [`Event::Reply`], even if it could not be made at all.
     Call(Callout),
+    /// Let the request on to Envoy's router.
+    Route(Route),
+    /// Deliver the body of the router's answer once it is whole, and hold its head.
+    ReadAnswer,
+    /// Let the head of the router's stream on with these header lines, and deliver its bytes.
+    StreamHead(Headers),
+    /// Replace the chunk just delivered.
+    Forward(Vec<u8>),
     /// Answer the client.
     Respond(Response),
     /// Deliver this settlement for certain. The first try's end, acknowledged or not, comes as [`Event::Reply`] within 50 ms.
@@ -68,6 +83,10 @@ pub enum Stage {
     Reserving(Box<Call>),
     /// Waiting for a provider.
     Attempting(Box<Attempting>),
+    /// Waiting for the router.
+    Routing(Box<Routing>),
+    /// The stream is passing.
+    Streaming(Box<Streaming>),
     /// The settlement is on its way; the answer waits for its acknowledgement.
     Recording(Box<Response>),
     /// Nothing is owed any more.
@@ -96,7 +115,7 @@ impl Stage {
     #[must_use]
     pub fn step(self, event: Event, world: &impl World) -> Turn {
         match (self, event) {
-            (stage, Event::Closed) => Turn { effects: stage.owed(world), stage: Self::Done },
+            (stage, Event::Closed { by_client }) => Turn { effects: stage.owed(by_client, world), stage: Self::Done },
             (Self::Authenticating(opening), Event::Reply(reply)) => authenticate::reply(*opening, &reply, world),
             (Self::Reading(opened), Event::Body(body)) => Call::begin(*opened, body, world),
             (Self::Reading(opened), Event::TooLarge) => {
@@ -108,17 +127,26 @@ impl Stage {
             (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
             (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
             (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),
+            (Self::Routing(routing), Event::Head(answer)) => routing.head(answer, world),
+            (Self::Routing(routing), Event::Body(body)) => routing.body(body, world),
+            (Self::Routing(routing), Event::Overloaded) => routing.overloaded(world),
+            (Self::Streaming(mut streaming), Event::Chunk(bytes, end)) => {
+                let bytes = streaming.chunk(bytes, end);
+                Turn::wait(Self::Streaming(streaming), Effect::Forward(bytes))
+            }
             (Self::Recording(response), Event::Reply(_)) => Turn::done(vec![Effect::Respond(*response)]),
             (stage, _) => Turn { stage, effects: Vec::new() },
         }
     }
 
     /// What must still be posted when the stream ends here. No wildcard: a new stage says what it owes, or does not compile.
-    fn owed(self, world: &impl World) -> Vec<Effect> {
+    fn owed(self, by_client: bool, world: &impl World) -> Vec<Effect> {
         match self {
             Self::Authenticating(_) | Self::Reading(_) | Self::Recording(_) | Self::Done => Vec::new(),
             Self::Reserving(call) => vec![Effect::Post(call.release())],
             Self::Attempting(attempting) => vec![Effect::Post(attempting.abandon(world))],
+            Self::Routing(routing) => vec![Effect::Post(routing.abandon(world))],
+            Self::Streaming(streaming) => vec![Effect::Post(streaming.settle(by_client, world))],
         }
     }
 }

@@ -105,7 +105,15 @@ impl Hop {
         Ok(Outgoing { body: request.edited(edits), dropped: Vec::new() })
     }
 
-    /// The same from a body's bytes.
+    /// The parameters that the provider's dialect cannot carry.
+    ///
+    /// # Errors
+    /// As [`Hop::body`].
+    pub fn dropped(&self, request: &Document) -> Result<Vec<String>, Refusal> {
+        if self.client == self.provider { Ok(Vec::new()) } else { Ok(self.body(request, true)?.dropped) }
+    }
+
+    /// The same as [`Hop::body`] for a stream, from the request's bytes.
     ///
     /// # Errors
     /// As [`Hop::body`]; also for bytes that are no JSON object.

@@ -10,7 +10,9 @@
 //! | [`stage::lookup`] | the exact key of the answer |
 //! | [`stage::reserve`] | one round trip: the stored answer, or a reservation, or a refusal |
 //! | [`stage::attempt`] | the calls to providers, with deadline, credential, breaker and failover |
+//! | [`stage::route`] | the same for a stream through Envoy's router, planned ahead |
 //! | [`stage::record`] | usage, cost, settlement, the answer |
+//! | [`stage::stream`] | the same for a stream, as it passes |
 
 pub mod breaker;
 pub mod cache_key;
@@ -20,13 +22,16 @@ pub mod deadline;
 pub mod dialect;
 pub mod endpoint;
 mod flow;
+pub mod hop;
 pub mod json;
 pub mod message;
 pub mod price;
 pub mod refusal;
 pub mod request;
 pub mod snapshot;
+pub mod sse;
 pub mod stage;
+pub mod stream;
 pub mod translate;
 pub mod world;
 

@@ -18,6 +18,12 @@ impl Headers {
         self.0.push((name.into(), value.into()));
     }
 
+    /// One line of this name, and no other.
+    pub fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.0.retain(|(line, _)| line != name);
+        self.add(name, value);
+    }
+
     /// The first line of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -59,6 +65,16 @@ pub struct Response {
     pub headers: Headers,
     /// The body.
     pub body: Vec<u8>,
+}
+
+/// A request let on to Envoy's router, with its attempts planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Filter state by key: for attempt `n`, from 0, `proxium.cluster<n>`, `proxium.hop<n>` and, if there is one, `proxium.credential<n>`,
+    /// a header line. The last is in no log format.
+    pub state: Vec<(String, String)>,
+    /// The request's header lines from here on, pseudo-headers and framing left aside.
+    pub headers: Headers,
 }
 
 /// A call to somebody else.

@@ -3,6 +3,7 @@
 use crate::breaker::{Lane, Outcome, Permit};
 use crate::config::Config;
 use crate::snapshot::Snapshot;
+use crate::stage::outcome::Report;
 use proxium_wire::KeyRecord;
 use std::rc::Rc;
 
@@ -38,6 +39,8 @@ pub trait World {
     fn outbox_full(&self) -> bool;
     /// May this credential be called for this model now? A probe's claim ends by itself after `claim_ms`.
     fn permit(&self, lane: &Lane, claim_ms: u64) -> Permit;
+    /// What the upstream filter told of an attempt of the router, from 0.
+    fn attempt_report(&self, attempt: usize) -> Option<Report>;
     /// What came of a permitted call.
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool);
 }

@@ -147,7 +147,7 @@ impl Attempting {
 }
 
 impl Call {
-    fn skip(&mut self, entry: &Entry, word: &str, wait_ms: Option<u64>) {
+    pub(super) fn skip(&mut self, entry: &Entry, word: &str, wait_ms: Option<u64>) {
         self.attempts.push(Attempt { model: entry.model.name.clone(), outcome: word.into(), ms: 0 });
         self.name_wait(wait_ms);
     }
@@ -157,7 +157,7 @@ impl Call {
         self.retry_after_ms = self.retry_after_ms.into_iter().chain(wait_ms).min();
     }
 
-    fn error_in_the_clients_words(&self, entry: &Entry, answer: Answer) -> Answer {
+    pub(super) fn error_in_the_clients_words(&self, entry: &Entry, answer: Answer) -> Answer {
         let body = translate::error(self.head.route.dialect, entry.provider.dialect(), answer.status, answer.body, &self.head.request_id);
         Answer { body, ..answer }
     }
@@ -230,7 +230,7 @@ fn returned(call: &Call, answer: Answer) -> Turn {
 }
 
 /// Ends a call whose plan is used up.
-fn finish(call: &mut Call, world: &impl World) -> Turn {
+pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
     if let Some(answer) = call.not_found.take() {
         return returned(call, answer);
     }

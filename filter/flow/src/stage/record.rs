@@ -4,44 +4,69 @@ use super::attempt::TO_CLIENT;
 use super::call::Call;
 use crate::dialect::{self, input_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
-use crate::message::{Answer, Response};
+use crate::message::{Answer, Headers, Response};
 use crate::price;
 use crate::snapshot::Entry;
+use crate::stream;
 use crate::world::World;
 use proxium_wire::settlement::End;
-use proxium_wire::{Settle, Settlement, Store, StoredAnswer, Usage};
+use proxium_wire::{NanoUsd, Settle, Settlement, Store, StoredAnswer, Usage};
 
 /// A larger answer is not stored.
-const MAX_STORED_BYTES: usize = 2 << 20;
+pub const MAX_STORED_BYTES: usize = 2 << 20;
 
-/// Records an answer and returns it once that is acknowledged.
-pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answer, world: &impl World) -> Turn {
+/// Records an answer, in the client's dialect by now, and returns it once that is acknowledged.
+pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answer, dropped: &[String], world: &impl World) -> Turn {
     let estimate = || Usage { input: input_tokens(&call.body), output: text_tokens(read.message_bytes), ..Usage::default() };
     let usage = read.usage.unwrap_or_else(estimate);
     let cost = price::cost(&usage, &entry.model.prices);
-    let store = call.cache.filter(|_| read.complete && answer.body.len() <= MAX_STORED_BYTES).map(|scope| Store {
-        cache_key: scope.key(&entry.model.name).to_vec(),
+    let settle = Settle {
+        usage,
+        cost_nano_usd: cost.0,
+        estimated: read.usage.is_none(),
+        store: store(call, entry, cost, read.complete.then_some(&answer.body)),
+        ..ended(call, entry, world.now_ms())
+    };
+    let mut headers = answer_headers(call, entry, dropped);
+    headers.copy_allowed(&answer.headers, TO_CLIENT);
+    let response = respond(call, headers, cost, Answer { headers: Headers::new(), ..answer });
+    Turn::wait(Stage::Recording(Box::new(response)), Effect::Settle(call.settlement(End::Settle(Box::new(settle)))))
+}
+
+/// The headers of an answer that this entry gave.
+pub fn answer_headers(call: &Call, entry: &Entry, dropped: &[String]) -> Headers {
+    let mut headers = call.answer_headers(&entry.model.name, call.cache_label());
+    if !dropped.is_empty() {
+        headers.add("x-proxium-dropped", dropped.join(", "));
+    }
+    headers
+}
+
+/// A whole answer as the client wants it: as it is, or replayed as a stream.
+pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, answer: Answer) -> Response {
+    if call.request.stream
+        && let Some(body) = stream::replay(call.head.route.dialect, &answer.body, call.request.include_usage)
+    {
+        headers.set("content-type", "text/event-stream");
+        return Response { status: answer.status, headers, body };
+    }
+    headers.add("x-proxium-cost-usd", cost.to_string());
+    Response { status: answer.status, headers, body: answer.body }
+}
+
+/// What to keep of an answer; `complete`: its body in the client's dialect, if it ended by itself.
+pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8>>) -> Option<Store> {
+    let body = complete.filter(|body| body.len() <= MAX_STORED_BYTES)?;
+    Some(Store {
+        cache_key: call.cache?.key(&entry.model.name).to_vec(),
         answer: StoredAnswer {
-            body: answer.body.clone(),
+            body: body.clone(),
             model: entry.model.name.clone(),
             cost_nano_usd: cost.0,
             request_id: call.head.request_id.clone(),
         },
         ttl_s: call.key.project_record.cache_ttl_s,
-    });
-    let settle = Settle {
-        usage,
-        cost_nano_usd: cost.0,
-        estimated: read.usage.is_none(),
-        latency_ms: world.now_ms().saturating_sub(call.head.arrived_ms),
-        store,
-        ..unpaid(call, entry)
-    };
-    let mut headers = call.answer_headers(&entry.model.name, call.cache_label());
-    headers.copy_allowed(&answer.headers, TO_CLIENT);
-    headers.add("x-proxium-cost-usd", cost.to_string());
-    let response = Response { status: answer.status, headers, body: answer.body };
-    Turn::wait(Stage::Recording(Box::new(response)), Effect::Settle(call.settlement(End::Settle(Box::new(settle)))))
+    })
 }
 
 /// Settles a call that its caller ended after it was sent: nothing is known of the answer, so the input is charged as estimated.
@@ -52,18 +77,19 @@ pub fn abandoned(call: &Call, entry: &Entry, now_ms: u64) -> Settlement {
         cost_nano_usd: price::cost(&usage, &entry.model.prices).0,
         estimated: true,
         abandoned: true,
-        latency_ms: now_ms.saturating_sub(call.head.arrived_ms),
-        ..unpaid(call, entry)
+        ..ended(call, entry, now_ms)
     };
     call.settlement(End::Settle(Box::new(settle)))
 }
 
-fn unpaid(call: &Call, entry: &Entry) -> Settle {
+/// What a settlement says of a call that ended now, but for its usage and cost.
+pub fn ended(call: &Call, entry: &Entry, now_ms: u64) -> Settle {
     Settle {
         call: call.facts(),
         model: entry.model.name.clone(),
         provider: entry.provider.name.clone(),
         attempts: call.attempts.clone(),
+        latency_ms: now_ms.saturating_sub(call.head.arrived_ms),
         ..Settle::default()
     }
 }

@@ -1,11 +1,12 @@
 //! One round trip to the control plane: the stored answer, or a reservation, or a refusal.
 
 use super::call::Call;
+use super::record;
 use crate::config::OnFailure;
 use crate::control_plane;
 use crate::dialect::input_tokens;
 use crate::flow::{Effect, Stage, Turn};
-use crate::message::{Reply, Response};
+use crate::message::{Answer, Headers, Reply, Response};
 use crate::price;
 use crate::refusal::Refusal;
 use crate::request::CacheMode;
@@ -93,6 +94,6 @@ fn hold(call: &Call) -> Hold {
 fn stored(call: &Call, hit: Hit) -> Response {
     let mut headers = call.answer_headers(&hit.answer.model, "hit");
     headers.add("content-type", "application/json");
-    headers.add("x-proxium-cost-usd", NanoUsd(hit.charged_nano_usd).to_string());
-    Response { status: 200, headers, body: hit.answer.body }
+    let answer = Answer { status: 200, headers: Headers::new(), body: hit.answer.body };
+    record::respond(call, headers, NanoUsd(hit.charged_nano_usd), answer)
 }

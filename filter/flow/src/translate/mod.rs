@@ -12,8 +12,12 @@ mod usage;
 
 pub mod anthropic_openai;
 pub mod openai_anthropic;
+pub mod openai_anthropic_stream;
 
 pub use usage::{anthropic_usage, openai_usage};
+
+use crate::snapshot::Entry;
+use proxium_wire::Dialect;
 
 /// The limit sent for a model whose maximum is not known, where the provider needs one.
 const UNKNOWN_MAX_OUTPUT_TOKENS: u64 = 8_192;
@@ -25,4 +29,35 @@ pub struct Outgoing {
     pub body: Vec<u8>,
     /// Parameters that were left out or weakened, for `x-proxium-dropped`; sorted, safe in a header line.
     pub dropped: Vec<String>,
+}
+
+/// A provider's whole answer in the client's dialect: the same bytes when that is the provider's too. `None`: it makes no sense.
+#[must_use]
+pub fn answer(client: Dialect, entry: &Entry, body: Vec<u8>, request_id: &str, created_s: u64) -> Option<Vec<u8>> {
+    let (model, id) = (entry.model.upstream.as_str(), answer_id(client, request_id));
+    match (client, entry.provider.dialect()) {
+        (Dialect::Openai, Dialect::Anthropic) => openai_anthropic::answer(&body, model, &id, created_s),
+        (Dialect::Anthropic, Dialect::Openai) => anthropic_openai::answer(&body, model, &id, created_s),
+        _ => Some(body),
+    }
+}
+
+/// A provider's own refusal in the client's dialect.
+#[must_use]
+pub fn error(client: Dialect, provider: Dialect, status: u16, body: Vec<u8>, request_id: &str) -> Vec<u8> {
+    match (client, provider) {
+        (Dialect::Openai, Dialect::Anthropic) => openai_anthropic::error(status, &body, request_id),
+        (Dialect::Anthropic, Dialect::Openai) => anthropic_openai::error(status, &body, request_id),
+        _ => body,
+    }
+}
+
+/// The id of a translated answer, as its dialect's ids look.
+#[must_use]
+pub fn answer_id(client: Dialect, request_id: &str) -> String {
+    let unique = request_id.strip_prefix("req_").unwrap_or(request_id);
+    match client {
+        Dialect::Openai => format!("chatcmpl-{unique}"),
+        Dialect::Anthropic => format!("msg_{unique}"),
+    }
 }

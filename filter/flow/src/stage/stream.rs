@@ -1,0 +1,155 @@
+//! A stream on its way to the client: passed as it comes, metered, translated if the dialects differ, settled when it ends.
+
+use super::attempt::TO_CLIENT;
+use super::call::Call;
+use super::record;
+use crate::breaker::{Lane, Outcome};
+use crate::dialect::{input_tokens, text_tokens};
+use crate::flow::{Effect, Stage, Turn};
+use crate::message::Answer;
+use crate::price;
+use crate::snapshot::Entry;
+use crate::sse;
+use crate::stream::{Fold, Hider, Meter, broken};
+use crate::translate::{self, StreamTranslator, answer_id};
+use crate::world::World;
+use proxium_wire::settlement::End;
+use proxium_wire::{Attempt, Dialect, Settle, Settlement, Usage};
+use std::rc::Rc;
+
+/// A stream whose first event has come.
+#[derive(Debug)]
+pub struct Streaming {
+    call: Box<Call>,
+    entry: Rc<Entry>,
+    lane: Lane,
+    is_probe: bool,
+    began_ms: u64,
+    reader: sse::Reader,
+    meter: Meter,
+    /// For the cache; none where nothing is stored.
+    fold: Option<Fold>,
+    way: Way,
+}
+
+/// How the provider's bytes become the client's.
+#[derive(Debug)]
+enum Way {
+    /// As they are.
+    Pass,
+    /// Without the usage chunk, which the client did not ask for.
+    Hide(Hider),
+    /// In the client's dialect.
+    Translate(Box<StreamTranslator>),
+}
+
+impl Streaming {
+    /// Takes the head of a stream; its events follow.
+    pub fn begin(
+        call: Box<Call>,
+        entry: Rc<Entry>,
+        lane: Lane,
+        is_probe: bool,
+        began_ms: u64,
+        answer: &Answer,
+        dropped: &[String],
+    ) -> Turn {
+        let (client, provider) = (call.head.route.dialect, entry.provider.dialect());
+        let id = answer_id(client, &call.head.request_id);
+        let way = match StreamTranslator::new(client, provider, &entry.model.upstream, &id, call.head.arrived_ms / 1_000, call.request.include_usage) {
+            Some(translator) => Way::Translate(Box::new(translator)),
+            None if client == Dialect::Openai && !call.request.include_usage => Way::Hide(Hider::new()),
+            None => Way::Pass,
+        };
+        let mut call = call;
+        call.attempts.push(Attempt { model: entry.model.name.clone(), outcome: "ok".into(), ms: 0 });
+        let mut headers = record::answer_headers(&call, &entry, dropped);
+        headers.copy_allowed(&answer.headers, TO_CLIENT);
+        let fold = call.cache.map(|_| Fold::new(provider, record::MAX_STORED_BYTES));
+        let streaming = Self { call, entry, lane, is_probe, began_ms, reader: sse::Reader::new(), meter: Meter::new(provider), fold, way };
+        Turn::wait(Stage::Streaming(Box::new(streaming)), Effect::StreamHead(headers))
+    }
+
+    /// Takes bytes of the provider; gives those for the client.
+    pub fn chunk(&mut self, bytes: Vec<u8>, end: bool) -> Vec<u8> {
+        let mut events = self.reader.push(&bytes);
+        let mid_event = end && self.reader.mid_event();
+        if end {
+            events.extend(self.reader.finish());
+        }
+        let mut out = Vec::new();
+        for event in &events {
+            self.meter.event(event);
+            if let Some(fold) = &mut self.fold {
+                fold.event(event);
+            }
+            if let Way::Translate(translator) = &mut self.way {
+                translator.event(event, &mut out);
+            }
+        }
+        match &mut self.way {
+            Way::Pass => out = bytes,
+            Way::Hide(hider) => {
+                out = hider.push(&bytes);
+                if end {
+                    out.extend(hider.finish());
+                }
+            }
+            Way::Translate(translator) if end => translator.finish(&mut out),
+            Way::Translate(_) => {}
+        }
+        if end {
+            self.meter.finish();
+            if !self.meter.ended() && !self.meter.failed() {
+                if mid_event && !matches!(self.way, Way::Translate(_)) {
+                    out.extend_from_slice(b"\n\n");
+                }
+                out.extend(broken(self.call.head.route.dialect));
+            }
+        }
+        out
+    }
+
+    /// Settles what came, however the stream ended.
+    pub fn settle(mut self, by_client: bool, world: &impl World) -> Settlement {
+        let now_ms = world.now_ms();
+        let ended = self.meter.ended();
+        let (word, outcome) = match (ended && !self.meter.failed(), by_client) {
+            (true, _) => ("ok", Outcome::Success),
+            (false, true) => ("abandoned", Outcome::Nothing),
+            (false, false) => ("stream_broken", Outcome::Failure),
+        };
+        world.report(&self.lane, outcome, self.is_probe);
+        if let Some(attempt) = self.call.attempts.last_mut() {
+            attempt.outcome = word.into();
+            attempt.ms = now_ms.saturating_sub(self.began_ms);
+        }
+        let (usage, estimated) = self.usage();
+        let cost = price::cost(&usage, &self.entry.model.prices);
+        let whole = self.fold.take().filter(|_| self.meter.complete()).and_then(Fold::finish).and_then(|unary| {
+            translate::answer(self.call.head.route.dialect, &self.entry, unary, &self.call.head.request_id, self.call.head.arrived_ms / 1_000)
+        });
+        let settle = Settle {
+            usage,
+            cost_nano_usd: cost.0,
+            estimated,
+            abandoned: by_client && !ended,
+            store: record::store(&self.call, &self.entry, cost, whole.as_ref()),
+            ..record::ended(&self.call, &self.entry, now_ms)
+        };
+        self.call.settlement(End::Settle(Box::new(settle)))
+    }
+
+    /// The tokens, and whether they are an estimate. Anthropic tells the input at the start and the output at the end only: a stream cut
+    /// between is estimated by what was generated.
+    fn usage(&self) -> (Usage, bool) {
+        let generated = text_tokens(self.meter.generated_bytes());
+        match self.meter.usage() {
+            Some(usage) if !self.meter.ended() && self.entry.provider.dialect() == Dialect::Anthropic && usage.output < generated => {
+                (Usage { output: generated, ..usage }, true)
+            }
+            Some(usage) => (usage, false),
+            None => (Usage { input: input_tokens(&self.call.body), output: generated, ..Usage::default() }, true),
+        }
+    }
+}

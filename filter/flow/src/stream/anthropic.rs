@@ -1,0 +1,206 @@
+//! Anthropic's stream events. Shapes: platform.claude.com/docs/en/build-with-claude/streaming and the types of anthropic-sdk-python, as of 2026.
+
+use super::usage::AnthropicUsage;
+use super::{Kind, deduplicated, is_error, string_bytes, text};
+use crate::sse::Event;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// An event's data. Members are kept unread, so that one of a strange type costs nothing but itself.
+#[derive(Deserialize)]
+pub(crate) struct Frame<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub index: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub usage: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub error: Option<&'a RawValue>,
+}
+
+impl Frame<'_> {
+    /// The type, as the data or else the event's name says it.
+    pub(crate) fn kind(&self, event: &Event) -> String {
+        text(self.kind).unwrap_or_else(|| event.name.clone())
+    }
+
+    /// The block's index.
+    pub(crate) fn index(&self) -> Option<u64> {
+        serde_json::from_str(self.index?.get()).ok()
+    }
+
+    pub(crate) fn is_error(&self) -> bool {
+        is_error(self.error)
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Message<'a> {
+    #[serde(borrow)]
+    pub usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    pub kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub thinking: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub input: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Delta<'a> {
+    #[serde(borrow)]
+    pub text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub thinking: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub partial_json: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct MessageDelta<'a> {
+    #[serde(borrow)]
+    pub stop_reason: Option<&'a RawValue>,
+}
+
+/// What is known of the stream.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub usage: AnthropicUsage,
+    pub ended: bool,
+    /// The model ended by itself.
+    pub natural: bool,
+    pub generated_bytes: u64,
+}
+
+impl State {
+    pub(super) fn event(&mut self, event: &Event) -> Kind {
+        if event.name == "error" {
+            return Kind::Error;
+        }
+        if let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data) {
+            return self.frame(&frame, event);
+        }
+        let Some(json) = deduplicated(&event.data) else { return Kind::Odd };
+        serde_json::from_str::<Frame<'_>>(&json).map_or(Kind::Odd, |frame| self.frame(&frame, event))
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, event: &Event) -> Kind {
+        let kind = frame.kind(event);
+        if kind == "error" || frame.is_error() {
+            return Kind::Error;
+        }
+        match kind.as_str() {
+            "message_start" => {
+                let message = frame.message.and_then(|raw| serde_json::from_str::<Message<'_>>(raw.get()).ok());
+                if let Some(usage) = message.and_then(|message| message.usage) {
+                    self.usage.update(usage.get());
+                }
+            }
+            "content_block_start" => {
+                if let Some(block) = frame.content_block.and_then(|raw| serde_json::from_str::<Block<'_>>(raw.get()).ok()) {
+                    self.generated_bytes += string_bytes(block.text) + string_bytes(block.thinking) + string_bytes(block.name);
+                }
+            }
+            "content_block_delta" => {
+                if let Some(delta) = frame.delta.and_then(|raw| serde_json::from_str::<Delta<'_>>(raw.get()).ok()) {
+                    self.generated_bytes += string_bytes(delta.text) + string_bytes(delta.thinking) + string_bytes(delta.partial_json);
+                }
+            }
+            "message_delta" => {
+                if let Some(usage) = frame.usage {
+                    self.usage.update(usage.get());
+                }
+                let delta = frame.delta.and_then(|raw| serde_json::from_str::<MessageDelta<'_>>(raw.get()).ok());
+                if let Some(reason) = delta.and_then(|delta| text(delta.stop_reason)) {
+                    self.natural = matches!(reason.as_str(), "end_turn" | "tool_use" | "stop_sequence");
+                }
+            }
+            "content_block_stop" => {}
+            "message_stop" => {
+                self.ended = true;
+                return Kind::End;
+            }
+            // `ping`, and what is added to the dialect later.
+            _ => return Kind::Nothing,
+        }
+        Kind::Part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{First, Meter};
+    use crate::sse::Reader;
+    use proxium_wire::{Dialect, Usage};
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    fn meter(events: &[(&str, &str)]) -> Meter {
+        let mut meter = Meter::new(Dialect::Anthropic);
+        let mut reader = Reader::new();
+        for (name, data) in events {
+            reader.push(format!("event: {name}\ndata: {data}\n\n").as_bytes()).iter().for_each(|event| meter.event(event));
+        }
+        meter
+    }
+
+    const START: (&str, &str) = (
+        "message_start",
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":9,"cache_read_input_tokens":2455,"cache_creation_input_tokens":7,"cache_creation":{"ephemeral_5m_input_tokens":3,"ephemeral_1h_input_tokens":4},"output_tokens":1}}}"#,
+    );
+    const TEXT: (&str, &str) =
+        ("content_block_delta", r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello"}}"#);
+    const DELTA: (&str, &str) =
+        ("message_delta", r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":3}}"#);
+    const STOP: (&str, &str) = ("message_stop", r#"{"type":"message_stop"}"#);
+
+    #[test]
+    fn usage_of_start_and_delta_is_merged_field_by_field() {
+        let read = meter(&[START, TEXT, DELTA, STOP]);
+        let usage = Usage { input: 9, cached_input: 2_455, cache_write_5m: 3, cache_write_1h: 4, output: 3, ..Usage::default() };
+        assert_eq!(read.usage(), Some(usage));
+        assert!(read.complete() && read.ended());
+        assert_eq!(read.generated_bytes(), 5);
+        let input = ("message_delta", r#"{"type":"message_delta","delta":{},"usage":{"input_tokens":20,"output_tokens":5}}"#);
+        assert_eq!(meter(&[START, DELTA, input]).usage(), Some(Usage { input: 20, output: 5, ..usage }));
+    }
+
+    #[test]
+    fn a_ping_decides_nothing() {
+        let ping = ("ping", r#"{"type":"ping"}"#);
+        assert_eq!(meter(&[ping, ping]).first(), First::Pending);
+        assert_eq!(meter(&[ping, START]).first(), First::Good);
+        let error = ("error", r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#);
+        assert_eq!(meter(&[ping, error]).first(), First::Error("error_first_event"));
+        assert_eq!(meter(&[("", error.1)]).first(), First::Error("error_first_event"));
+        assert_eq!(meter(&[("message_start", "oops")]).first(), First::Error("not_json"));
+        assert_eq!(meter(&[STOP]).first(), First::Error("empty_stream"));
+        let late = meter(&[START, error, STOP]);
+        assert!(late.first() == First::Good && late.failed() && !late.complete());
+    }
+
+    #[test]
+    fn only_a_natural_end_with_its_terminator_is_complete() {
+        let max = ("message_delta", r#"{"type":"message_delta","delta":{"stop_reason":"max_tokens"},"usage":{"output_tokens":3}}"#);
+        assert!(!meter(&[START, DELTA]).complete());
+        assert!(!meter(&[START, STOP]).complete());
+        assert!(!meter(&[START, max, STOP]).complete());
+    }
+}

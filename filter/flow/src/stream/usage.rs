@@ -1,0 +1,162 @@
+//! The tokens a provider tells of, gathered over a stream: a later figure replaces an earlier one, field by field, and none is summed.
+//! An explicit zero is a figure; a null is none.
+
+use proxium_wire::Usage;
+use serde_json::Value;
+
+/// A whole number, also when written as a float.
+fn number(value: &Value, name: &str) -> Option<u64> {
+    let value = value.get(name)?;
+    // A count beyond a float's whole range makes no sense; the cast ends in range.
+    value.as_u64().or_else(|| value.as_f64().filter(|number| *number >= 0.0 && *number < 1e15).map(|number| number as u64))
+}
+
+fn set(field: &mut Option<u64>, value: Option<u64>) {
+    if value.is_some() {
+        *field = value;
+    }
+}
+
+/// OpenAI's `usage`, of chat completions and of responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenaiUsage {
+    input: Option<u64>,
+    cached: Option<u64>,
+    output: Option<u64>,
+    reasoning: Option<u64>,
+}
+
+impl OpenaiUsage {
+    /// Takes a `usage` object; what makes no sense is passed over.
+    pub fn update(&mut self, json: &str) {
+        let Ok(usage) = serde_json::from_str::<Value>(json) else { return };
+        let either = |chat: &str, responses: &str| number(&usage, chat).or_else(|| number(&usage, responses));
+        let detail = |chat: &str, responses: &str, name: &str| {
+            [chat, responses].into_iter().find_map(|details| usage.get(details).and_then(|details| number(details, name)))
+        };
+        set(&mut self.input, either("prompt_tokens", "input_tokens"));
+        set(&mut self.output, either("completion_tokens", "output_tokens"));
+        set(&mut self.cached, detail("prompt_tokens_details", "input_tokens_details", "cached_tokens"));
+        set(&mut self.reasoning, detail("completion_tokens_details", "output_tokens_details", "reasoning_tokens"));
+    }
+
+    /// The tokens, if any were told. `prompt_tokens` includes the cached ones.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        if self.input.is_none() && self.output.is_none() {
+            return None;
+        }
+        let input = self.input.unwrap_or_default();
+        let cached_input = self.cached.unwrap_or_default().min(input);
+        let (output, reasoning) = (self.output.unwrap_or_default(), self.reasoning.unwrap_or_default());
+        Some(Usage { input: input - cached_input, cached_input, output, reasoning, ..Usage::default() })
+    }
+}
+
+/// Anthropic's `usage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnthropicUsage {
+    input: Option<u64>,
+    cache_read: Option<u64>,
+    cache_write: Option<u64>,
+    cache_write_1h: Option<u64>,
+    output: Option<u64>,
+    reasoning: Option<u64>,
+}
+
+impl AnthropicUsage {
+    /// Takes a `usage` object; what makes no sense is passed over.
+    pub fn update(&mut self, json: &str) {
+        let Ok(usage) = serde_json::from_str::<Value>(json) else { return };
+        set(&mut self.input, number(&usage, "input_tokens"));
+        set(&mut self.output, number(&usage, "output_tokens"));
+        set(&mut self.cache_read, number(&usage, "cache_read_input_tokens"));
+        let parts = usage.get("cache_creation").filter(|parts| parts.is_object());
+        let of_parts = |name: &str| parts.and_then(|parts| number(parts, name));
+        let (short, long) = (of_parts("ephemeral_5m_input_tokens"), of_parts("ephemeral_1h_input_tokens"));
+        let sum = (short.is_some() || long.is_some()).then(|| short.unwrap_or_default().saturating_add(long.unwrap_or_default()));
+        // The parts are never more than the whole; a whole without parts keeps the parts known so far.
+        set(&mut self.cache_write, number(&usage, "cache_creation_input_tokens").max(sum));
+        set(&mut self.cache_write_1h, long);
+        set(&mut self.reasoning, usage.get("output_tokens_details").and_then(|details| number(details, "thinking_tokens")));
+    }
+
+    /// The tokens, if any were told. `input_tokens` excludes cache reads and writes.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        if self.input.is_none() && self.output.is_none() && self.cache_read.is_none() && self.cache_write.is_none() {
+            return None;
+        }
+        let cache_write = self.cache_write.unwrap_or_default();
+        let output = self.output.unwrap_or_default();
+        let cache_write_1h = self.cache_write_1h.unwrap_or_default().min(cache_write);
+        Some(Usage {
+            input: self.input.unwrap_or_default(),
+            cached_input: self.cache_read.unwrap_or_default(),
+            cache_write_5m: cache_write - cache_write_1h,
+            cache_write_1h,
+            output,
+            reasoning: self.reasoning.unwrap_or_default().min(output),
+            ..Usage::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    fn anthropic(objects: &[&str]) -> Option<Usage> {
+        let mut usage = AnthropicUsage::default();
+        objects.iter().for_each(|json| usage.update(json));
+        usage.usage()
+    }
+
+    fn openai(objects: &[&str]) -> Option<Usage> {
+        let mut usage = OpenaiUsage::default();
+        objects.iter().for_each(|json| usage.update(json));
+        usage.usage()
+    }
+
+    #[test]
+    fn a_later_figure_replaces_and_an_absent_one_does_not() {
+        assert_eq!(
+            anthropic(&[
+                r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":304,"ephemeral_1h_input_tokens":12000},"output_tokens":1}"#,
+                r#"{"output_tokens":550,"cache_read_input_tokens":null}"#
+            ]),
+            Some(Usage { input: 3, cache_write_5m: 304, cache_write_1h: 12_000, output: 550, ..Usage::default() })
+        );
+        assert_eq!(
+            openai(&[
+                r#"{"prompt_tokens":10,"completion_tokens":1}"#,
+                r#"{"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4}}"#
+            ]),
+            Some(Usage { input: 6, cached_input: 4, output: 5, ..Usage::default() })
+        );
+    }
+
+    #[test]
+    fn cache_writes_without_parts_are_of_five_minutes() {
+        assert_eq!(
+            anthropic(&[r#"{"input_tokens":1,"cache_creation_input_tokens":9}"#]).map(|usage| (usage.cache_write_5m, usage.cache_write_1h)),
+            Some((9, 0))
+        );
+        let parts = r#"{"cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}"#;
+        let split = |objects: &[&str]| anthropic(objects).map(|usage| (usage.cache_write_5m, usage.cache_write_1h));
+        assert_eq!(split(&[r#"{"cache_creation_input_tokens":0}"#, parts]), Some((2, 7)));
+        assert_eq!(split(&[parts, r#"{"cache_creation_input_tokens":5}"#]), Some((0, 5)));
+    }
+
+    #[test]
+    fn zero_is_zero_and_nothing_is_nothing() {
+        assert_eq!(openai(&[r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}"#]), Some(Usage::default()));
+        assert_eq!(anthropic(&[r#"{"input_tokens":0,"output_tokens":0}"#]), Some(Usage::default()));
+        for nothing in ["null", "{}", "5", r#"{"prompt_tokens":"many","input_tokens":"many"}"#] {
+            assert_eq!((openai(&[nothing]), anthropic(&[nothing])), (None, None));
+        }
+        assert_eq!(openai(&[r#"{"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":9}}"#]).map(|usage| usage.input), Some(0));
+    }
+}

@@ -1,0 +1,394 @@
+//! An Anthropic provider's stream for a client that speaks OpenAI's chat completions.
+//!
+//! | Anthropic | OpenAI |
+//! |---|---|
+//! | `message_start` | a chunk with the role |
+//! | text | `content` |
+//! | thinking | `reasoning_content`; signatures have no place there |
+//! | `tool_use` | `tool_calls`: index, id and name, then the pieces of the arguments |
+//! | `stop_reason` | `finish_reason` |
+//! | usage | a chunk of its own, if asked for; `prompt_tokens` includes cache reads and writes |
+//! | `error` | a chunk with `error` |
+//! | `message_stop` | `[DONE]` |
+//!
+//! Blocks of the provider's own tools, redacted thinking and citations have no counterpart; a client of this dialect cannot ask for them.
+
+use crate::sse::{self, Event};
+use crate::stream::usage::AnthropicUsage;
+use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, broken, deduplicated, error, text};
+use proxium_wire::{Dialect, Usage};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Takes the provider's events, appends the client's bytes.
+#[derive(Debug)]
+pub struct Translator {
+    model: String,
+    id: String,
+    created_s: u64,
+    include_usage: bool,
+    usage: AnthropicUsage,
+    /// Open tool blocks by the provider's index.
+    tools: BTreeMap<u64, Tool>,
+    tool_count: u64,
+    begun: bool,
+    finished: bool,
+    /// `[DONE]` or an error went out; nothing follows.
+    over: bool,
+}
+
+#[derive(Debug)]
+struct Tool {
+    index: u64,
+    /// What the block started with; some providers give the input there and send no pieces.
+    input: String,
+    has_pieces: bool,
+}
+
+#[derive(Serialize)]
+struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    model: &'a str,
+    choices: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+}
+
+impl Translator {
+    /// At the start of a stream. `shown_model` is the name the client sees, `id` a whole one (`chatcmpl-…`).
+    #[must_use]
+    pub fn new(shown_model: &str, id: &str, created_s: u64, include_usage: bool) -> Self {
+        Self {
+            model: shown_model.into(),
+            id: id.into(),
+            created_s,
+            include_usage,
+            usage: AnthropicUsage::default(),
+            tools: BTreeMap::new(),
+            tool_count: 0,
+            begun: false,
+            finished: false,
+            over: false,
+        }
+    }
+
+    /// Takes an event. What makes no sense is passed over: the meter tells of it.
+    pub fn event(&mut self, event: &Event, out: &mut Vec<u8>) {
+        if self.over {
+            return;
+        }
+        if let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data) {
+            return self.frame(&frame, event, out);
+        }
+        if let Some(json) = deduplicated(&event.data)
+            && let Ok(frame) = serde_json::from_str::<Frame<'_>>(&json)
+        {
+            self.frame(&frame, event, out);
+        } else if event.name == "error" {
+            self.fail(None, out);
+        }
+    }
+
+    /// The provider sends no more. Without its terminator the client gets an error, and no `[DONE]`.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.over {
+            self.over = true;
+            out.extend_from_slice(&broken(Dialect::Openai));
+        }
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, event: &Event, out: &mut Vec<u8>) {
+        let kind = frame.kind(event);
+        if kind == "error" || event.name == "error" || frame.is_error() {
+            return self.fail(frame.error, out);
+        }
+        match kind.as_str() {
+            "message_start" => {
+                if let Some(usage) = read::<Message<'_>>(frame.message).and_then(|message| message.usage) {
+                    self.usage.update(usage.get());
+                }
+                self.begin(out);
+            }
+            "content_block_start" => {
+                if let Some(block) = read::<Block<'_>>(frame.content_block) {
+                    self.block(frame.index().unwrap_or_default(), &block, out);
+                }
+            }
+            "content_block_delta" => {
+                if let Some(delta) = read::<AnthropicDelta<'_>>(frame.delta) {
+                    self.delta(frame.index().unwrap_or_default(), &delta, out);
+                }
+            }
+            "content_block_stop" => self.close(frame.index().unwrap_or_default(), out),
+            "message_delta" => {
+                if let Some(usage) = frame.usage {
+                    self.usage.update(usage.get());
+                }
+                if let Some(reason) = read::<MessageDelta<'_>>(frame.delta).and_then(|delta| text(delta.stop_reason)) {
+                    self.end(finish_reason(&reason), out);
+                }
+            }
+            "message_stop" => self.stop(out),
+            _ => {}
+        }
+    }
+
+    fn block(&mut self, index: u64, block: &Block<'_>, out: &mut Vec<u8>) {
+        match text(block.kind).unwrap_or_default().as_str() {
+            "text" => self.grow("content", text(block.text), out),
+            "thinking" => self.grow("reasoning_content", text(block.thinking), out),
+            "tool_use" => {
+                let (id, name) = (text(block.id).unwrap_or_default(), text(block.name).unwrap_or_default());
+                let input = block.input.map(|raw| raw.get().to_owned()).unwrap_or_default();
+                let slot = self.tool_count;
+                self.tool_count += 1;
+                self.tools.insert(index, Tool { index: slot, input, has_pieces: false });
+                let call = json!({"index": slot, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
+                self.chunk(&json!({"tool_calls": [call]}), out);
+            }
+            _ => {}
+        }
+    }
+
+    fn delta(&mut self, index: u64, delta: &AnthropicDelta<'_>, out: &mut Vec<u8>) {
+        self.grow("content", text(delta.text), out);
+        self.grow("reasoning_content", text(delta.thinking), out);
+        let piece = text(delta.partial_json).filter(|piece| !piece.is_empty());
+        if let (Some(tool), Some(piece)) = (self.tools.get_mut(&index), piece) {
+            tool.has_pieces = true;
+            let slot = tool.index;
+            self.arguments(slot, &piece, out);
+        }
+    }
+
+    /// A tool without input has the arguments `{}`: clients parse them.
+    fn close(&mut self, index: u64, out: &mut Vec<u8>) {
+        if let Some(tool) = self.tools.remove(&index)
+            && !tool.has_pieces
+        {
+            let input = if tool.input.starts_with('{') { tool.input.as_str() } else { "{}" };
+            self.arguments(tool.index, input, out);
+        }
+    }
+
+    fn arguments(&mut self, slot: u64, piece: &str, out: &mut Vec<u8>) {
+        self.chunk(&json!({"tool_calls": [{"index": slot, "function": {"arguments": piece}}]}), out);
+    }
+
+    fn grow(&mut self, member: &str, text: Option<String>, out: &mut Vec<u8>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.chunk(&json!({member: text}), out);
+        }
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.write(vec![json!({"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null})], None, out);
+        }
+    }
+
+    fn chunk(&mut self, delta: &Value, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.write(vec![json!({"index": 0, "delta": delta, "finish_reason": null})], None, out);
+    }
+
+    fn end(&mut self, reason: &str, out: &mut Vec<u8>) {
+        self.begin(out);
+        while let Some(index) = self.tools.keys().next().copied() {
+            self.close(index, out);
+        }
+        if !std::mem::replace(&mut self.finished, true) {
+            self.write(vec![json!({"index": 0, "delta": {}, "finish_reason": reason})], None, out);
+        }
+    }
+
+    fn stop(&mut self, out: &mut Vec<u8>) {
+        self.end("stop", out);
+        if self.include_usage {
+            self.write(Vec::new(), self.usage.usage().map(|usage| usage_of(&usage)), out);
+        }
+        out.extend_from_slice(b"data: [DONE]\n\n");
+        self.over = true;
+    }
+
+    fn fail(&mut self, raw: Option<&RawValue>, out: &mut Vec<u8>) {
+        let told: Value = raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        let word = |name: &str| told.get(name).and_then(Value::as_str);
+        let kind = word("type").unwrap_or("api_error");
+        let message = word("message").unwrap_or("The provider's stream ended with an error.");
+        // The type says more than OpenAI's few types can: it is the code, too.
+        out.extend_from_slice(&error(Dialect::Openai, kind, message, &json!(kind)));
+        self.over = true;
+    }
+
+    fn write(&self, choices: Vec<Value>, usage: Option<Value>, out: &mut Vec<u8>) {
+        if choices.is_empty() && usage.is_none() {
+            return;
+        }
+        // With usage asked for, every other chunk has a null.
+        let usage = usage.or(self.include_usage.then_some(Value::Null));
+        let chunk =
+            Chunk { id: &self.id, object: "chat.completion.chunk", created: self.created_s, model: &self.model, choices, usage };
+        sse::write(out, None, &chunk);
+    }
+}
+
+fn read<'a, T: serde::Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
+    serde_json::from_str(raw?.get()).ok()
+}
+
+/// OpenAI's word for an Anthropic stop reason.
+fn finish_reason(stop_reason: &str) -> &'static str {
+    match stop_reason {
+        "max_tokens" | "model_context_window_exceeded" => "length",
+        "tool_use" => "tool_calls",
+        "refusal" => "content_filter",
+        _ => "stop",
+    }
+}
+
+fn usage_of(usage: &Usage) -> Value {
+    let prompt = [usage.cached_input, usage.cache_write_5m, usage.cache_write_1h].into_iter().fold(usage.input, u64::saturating_add);
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output,
+        "total_tokens": prompt.saturating_add(usage.output),
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sse::Reader;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    const START: &str =
+        r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":7,"output_tokens":1}}}"#;
+    const STOP: &str = r#"{"type":"message_stop"}"#;
+
+    fn end(reason: &str) -> String {
+        format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}"}},"usage":{{"output_tokens":4}}}}"#)
+    }
+
+    /// The data of each event; the last is a string if it is `[DONE]`.
+    fn translate(include_usage: bool, data: &[&str]) -> Vec<Value> {
+        let mut translator = Translator::new("shown", "chatcmpl-1", 9, include_usage);
+        let (mut reader, mut out) = (Reader::new(), Vec::new());
+        for data in data {
+            reader.push(format!("data: {data}\n\n").as_bytes()).iter().for_each(|event| translator.event(event, &mut out));
+        }
+        translator.finish(&mut out);
+        let read = |event: Event| serde_json::from_str(&event.data).unwrap_or(Value::String(event.data));
+        Reader::new().push(&out).into_iter().map(read).collect()
+    }
+
+    fn deltas(chunks: &[Value]) -> Vec<Value> {
+        chunks.iter().filter_map(|chunk| chunk["choices"].get(0).map(|choice| choice["delta"].clone())).collect()
+    }
+
+    #[test]
+    fn usage_includes_the_cache_and_comes_only_when_asked_for() {
+        let with = translate(true, &[START, &end("end_turn"), STOP]);
+        let usage = &with[with.len() - 2];
+        assert_eq!((&usage["choices"], &usage["usage"]["prompt_tokens"], &usage["usage"]["total_tokens"]), (&json!([]), &json!(15), &json!(19)));
+        assert_eq!(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 5);
+        assert!(with[0].as_object().unwrap()["usage"].is_null());
+        let without = translate(false, &[START, &end("end_turn"), STOP]);
+        assert!(without.iter().all(|chunk| chunk.get("usage").is_none()));
+        assert_eq!(without.last(), Some(&json!("[DONE]")));
+        assert_eq!((&without[0]["id"], &without[0]["model"], &without[0]["created"]), (&json!("chatcmpl-1"), &json!("shown"), &json!(9)));
+    }
+
+    #[test]
+    fn tool_use_becomes_tool_calls_with_an_index() {
+        let chunks = translate(
+            false,
+            &[
+                START,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hé"}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":"f","input":{}}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":""}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"a\":"}}"#,
+                r#"{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"1}"}}"#,
+                r#"{"type":"content_block_stop","index":1}"#,
+                r#"{"type":"content_block_start","index":2,"content_block":{"type":"tool_use","id":"toolu_2","name":"g","input":{}}}"#,
+                r#"{"type":"content_block_stop","index":2}"#,
+                &end("tool_use"),
+                STOP,
+            ],
+        );
+        assert_eq!(
+            deltas(&chunks),
+            [
+                json!({"role": "assistant", "content": ""}),
+                json!({"content": "Hé"}),
+                json!({"tool_calls": [{"index": 0, "id": "toolu_1", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
+                json!({"tool_calls": [{"index": 0, "function": {"arguments": "{\"a\":"}}]}),
+                json!({"tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}),
+                json!({"tool_calls": [{"index": 1, "id": "toolu_2", "type": "function", "function": {"name": "g", "arguments": ""}}]}),
+                json!({"tool_calls": [{"index": 1, "function": {"arguments": "{}"}}]}),
+                json!({}),
+            ]
+        );
+        assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "tool_calls");
+    }
+
+    #[test]
+    fn thinking_becomes_reasoning_content_without_its_signature() {
+        let chunks = translate(
+            false,
+            &[
+                START,
+                r#"{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}"#,
+                r#"{"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"Eq=="}}"#,
+                r#"{"type":"content_block_stop","index":0}"#,
+                r#"{"type":"content_block_start","index":1,"content_block":{"type":"redacted_thinking","data":"zz"}}"#,
+                r#"{"type":"ping"}"#,
+                &end("end_turn"),
+                STOP,
+            ],
+        );
+        assert_eq!(deltas(&chunks), [json!({"role": "assistant", "content": ""}), json!({"reasoning_content": "hm"}), json!({})]);
+    }
+
+    #[test]
+    fn each_stop_reason_has_its_word() {
+        for (stop, finish) in [
+            ("end_turn", "stop"),
+            ("stop_sequence", "stop"),
+            ("max_tokens", "length"),
+            ("model_context_window_exceeded", "length"),
+            ("tool_use", "tool_calls"),
+            ("refusal", "content_filter"),
+            ("pause_turn", "stop"),
+        ] {
+            let chunks = translate(false, &[START, &end(stop), STOP]);
+            assert_eq!(chunks[1]["choices"][0]["finish_reason"], finish, "{stop}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_an_error_chunk_and_nothing_follows() {
+        let chunks =
+            translate(true, &[START, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, &end("end_turn"), STOP]);
+        assert_eq!(chunks.len(), 2);
+        assert_eq!(chunks[1], json!({"error": {"message": "Overloaded", "type": "overloaded_error", "param": null, "code": "overloaded_error"}}));
+    }
+
+    #[test]
+    fn without_the_terminator_there_is_an_error_and_no_done() {
+        let chunks = translate(true, &[START, &end("end_turn")]);
+        assert_eq!(chunks.last().unwrap()["error"]["code"], "stream_broken");
+        assert!(!chunks.contains(&json!("[DONE]")));
+    }
+}
