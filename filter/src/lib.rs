@@ -1,1 +1,27 @@
+//! The Proxy-Wasm filter of proxium: a thin host shell around [`proxium_flow`].
+//!
+//! | file | what |
+//! |---|---|
+//! | `root.rs` | plugin configuration, snapshot poll, outbox drain |
+//! | `downstream.rs` | one request: host callback to event, step, effects |
+//! | `vm.rs` | what all requests of a VM share: catalog, key records, byte budget |
+//! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
+//! | `breakers.rs` | breakers and rests, shared by all workers of an Envoy |
+//! | `host.rs` | the only user of host calls |
 
+// The macro's exported entry point cannot carry a doc comment.
+#![allow(missing_docs)]
+
+mod breakers;
+mod downstream;
+mod host;
+mod outbox;
+mod root;
+mod vm;
+
+use proxy_wasm::types::LogLevel;
+
+proxy_wasm::main! {{
+    proxy_wasm::set_log_level(LogLevel::Info);
+    proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
+}}

@@ -96,15 +96,25 @@ impl Redis {
 
     /// A connected client.
     pub async fn client(&self) -> Client {
-        let client = proxium::store::connect(&format!("redis://{}", self.address())).unwrap();
-        client.wait_for_connect().await.unwrap();
-        client
+        connected(&format!("redis://{}", self.address())).await
     }
 }
 
 /// A loopback port that nobody listens on.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A client that has had its first answer, ten seconds at most. (fred's `wait_for_connect` misses a connection that is made while it
+/// begins to listen, and then waits for ever.)
+pub async fn connected(url: &str) -> Client {
+    let client = proxium::store::connect(url).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while let Err(error) = client.ping::<String>(None).await {
+        assert!(Instant::now() < until, "no connection to {url}: {error}");
+        tokio::task::yield_now().await;
+    }
+    client
 }
 
 impl Drop for Redis {

@@ -1,7 +1,7 @@
 //! Many calls at once over several control planes, and any order of events.
 
-use crate::redis::Redis;
-use crate::world::{KEY, NOON, World, ms, no_credentials};
+use crate::redis::{Redis, connected};
+use crate::world::{NOON, World, ms, no_credentials};
 use fred::prelude::*;
 use proxium::store::{Money, name};
 use proxium_wire::{Limit, admit_reply::Outcome};
@@ -155,7 +155,7 @@ async fn what_was_answered_survives_a_crash_of_redis() {
 
 #[tokio::test]
 async fn a_redis_cluster_does_the_same() {
-    let redis = Arc::new(Redis::start(&["--save", "", "--cluster-enabled", "yes"]));
+    let redis = Arc::new(Redis::start(&["--save", "", "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]));
     let node = redis.client().await;
     let cluster = |args: &[&str]| {
         let args: Vec<Value> = args.iter().map(|arg| (*arg).into()).collect();
@@ -167,8 +167,7 @@ async fn a_redis_cluster_does_the_same() {
     while !cluster(&["INFO"]).await.contains("cluster_state:ok") {
         assert!(std::time::Instant::now() < until, "the cluster does not form");
     }
-    let client = proxium::store::connect(&format!("redis-cluster://{}", redis.address())).unwrap();
-    client.wait_for_connect().await.unwrap();
+    let client = connected(&format!("redis-cluster://{}", redis.address())).await;
     let world = World::over(redis, client).await;
     world.ceiling(Limit::CallsPerHour, 2).await;
     world.admitted(&world.call("a")).await;

@@ -12,6 +12,17 @@ pub enum Dialect {
     Anthropic = 1,
 }
 
+impl Dialect {
+    /// The name used in the catalog.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+}
+
 /// What a client calls; also what a model's catalog entry lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]

@@ -1,1 +1,32 @@
+//! The request flow of proxium, as the specification has it, without a host.
+//!
+//! Every host callback becomes an [`Event`], every wish an [`Effect`]; what the flow must know at once it asks of a [`World`]. The stages
+//! are one file each in [`stage`], and which endpoint passes which of them, in which order, is [`endpoint`]'s table:
+//!
+//! | stage | decides |
+//! |---|---|
+//! | [`stage::authenticate`] | whose key it is, and whether it may still call |
+//! | [`stage::resolve`] | which models, in which order |
+//! | [`stage::lookup`] | the exact key of the answer |
+//! | [`stage::reserve`] | one round trip: the stored answer, or a reservation, or a refusal |
+//! | [`stage::attempt`] | the calls to providers, with deadline, credential, breaker and failover |
+//! | [`stage::record`] | usage, cost, settlement, the answer |
 
+pub mod breaker;
+pub mod cache_key;
+pub mod config;
+pub mod control_plane;
+pub mod deadline;
+pub mod dialect;
+pub mod endpoint;
+mod flow;
+pub mod json;
+pub mod message;
+pub mod price;
+pub mod refusal;
+pub mod request;
+pub mod snapshot;
+pub mod stage;
+pub mod world;
+
+pub use flow::{Effect, Event, RawHead, Stage, Turn};

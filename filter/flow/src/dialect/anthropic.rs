@@ -1,0 +1,236 @@
+//! The Anthropic dialect. Shapes: platform.claude.com/docs/en/api/messages and the types of the Python SDK 2.14, as of October 2026.
+
+use super::{Answer, Request, messages, model, typed};
+use crate::json::Document;
+use crate::refusal::Refusal;
+use proxium_wire::Usage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The most messages of one call; the API's own limit.
+pub const MAX_MESSAGES: usize = 100_000;
+
+#[derive(Deserialize)]
+struct Metadata {
+    user_id: Option<String>,
+}
+
+/// Reads what proxium acts on in a `/v1/messages` request.
+///
+/// # Errors
+/// A 400 that names the member.
+pub fn request(body: &Document) -> Result<Request, Refusal> {
+    let request = count_request(body)?;
+    match request.max_output_tokens {
+        None => Err(Refusal::invalid("max_tokens", "`max_tokens` is required.")),
+        // The API takes 0 to warm its cache without an answer; such a call has nothing to return, store or fail over.
+        Some(0) => Err(Refusal::invalid("max_tokens", "`max_tokens` must be at least 1.")),
+        Some(_) => Ok(request),
+    }
+}
+
+/// Reads a `/v1/messages/count_tokens` request: the same, and `max_tokens` may be left out.
+///
+/// # Errors
+/// A 400 that names the member.
+pub fn count_request(body: &Document) -> Result<Request, Refusal> {
+    let model = model(body)?;
+    messages(body, MAX_MESSAGES)?;
+    if body.member("system").is_some_and(|system| !system.starts_with(['"', '['])) {
+        return Err(Refusal::invalid("system", "`system` must be a string or an array of text blocks."));
+    }
+    let stream: Option<bool> = typed(body, "stream", "a boolean")?;
+    let max_output_tokens = typed(body, "max_tokens", "a whole number")?;
+    let metadata: Option<Metadata> = typed(body, "metadata", "an object whose `user_id` is a string")?;
+    let user = metadata.and_then(|metadata| metadata.user_id).unwrap_or_default();
+    Ok(Request { model, choices: 1, max_output_tokens, user, stream: stream.unwrap_or_default(), include_usage: true })
+}
+
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    stop_reason: Option<String>,
+    /// Kept unread: a usage that makes no sense must not cost the client its answer.
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+/// The `usage` of an answer, or of a stream's event.
+#[derive(Debug, Default, Deserialize)]
+pub struct UsageBody {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_creation: Option<CacheCreation>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct CacheCreation {
+    ephemeral_5m_input_tokens: Option<u64>,
+    ephemeral_1h_input_tokens: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct OutputDetails {
+    thinking_tokens: Option<u64>,
+}
+
+/// Reads the body of a 2xx that is not empty.
+///
+/// # Errors
+/// `not_json`, `error_in_200`, or `no_message` for JSON without an array of content. Empty content is an answer: a model may end its
+/// turn without a word.
+pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
+    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    if body.error.is_some() || body.kind.as_deref() == Some("error") {
+        return Err("error_in_200");
+    }
+    let content = body.content.filter(|content| content.get().starts_with('[')).ok_or("no_message")?;
+    Ok(Answer {
+        usage: body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read()),
+        complete: body.stop_reason.as_deref().is_some_and(is_natural_end),
+        message_bytes: content.get().len() as u64,
+    })
+}
+
+/// The model ended by itself: such an answer may be cached.
+#[must_use]
+pub fn is_natural_end(stop_reason: &str) -> bool {
+    matches!(stop_reason, "end_turn" | "tool_use" | "stop_sequence")
+}
+
+impl UsageBody {
+    /// `input_tokens` excludes what a cache served or took in; an explicit zero is a zero. `None`: no count at all.
+    #[must_use]
+    pub fn read(&self) -> Option<Usage> {
+        let counts = [self.input_tokens, self.output_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens];
+        if counts.iter().all(Option::is_none) && self.cache_creation.is_none() {
+            return None;
+        }
+        let total = self.cache_creation_input_tokens.unwrap_or_default();
+        let (split_5m, split_1h) = self.cache_creation.as_ref().map_or((0, 0), |creation| {
+            (creation.ephemeral_5m_input_tokens.unwrap_or_default(), creation.ephemeral_1h_input_tokens.unwrap_or_default())
+        });
+        // The split says for how long, the total how many; where they differ, what the split does not explain is the default, 5 minutes.
+        let cache_write_5m = split_5m.max(total.saturating_sub(split_1h));
+        let output = self.output_tokens.unwrap_or_default();
+        let thinking = self.output_tokens_details.as_ref().and_then(|details| details.thinking_tokens).unwrap_or_default();
+        Some(Usage {
+            input: self.input_tokens.unwrap_or_default(),
+            cached_input: self.cache_read_input_tokens.unwrap_or_default(),
+            cache_write_5m,
+            cache_write_1h: split_1h,
+            output,
+            reasoning: thinking.min(output),
+            ..Usage::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dialect::NOT_IN_CACHE_KEY;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    fn document(text: &str) -> Document {
+        Document::read(text.as_bytes().to_vec(), NOT_IN_CACHE_KEY).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_type_is_refused_by_name() {
+        let ok = r#""messages":[{}],"model":"m""#;
+        for (text, name) in [
+            (r#"{"messages":[{}],"max_tokens":1}"#.to_owned(), "model"),
+            (r#"{"model":"m","max_tokens":1}"#.to_owned(), "messages"),
+            (r#"{"model":"m","messages":[1],"max_tokens":1}"#.to_owned(), "messages"),
+            (format!("{{{ok}}}"), "max_tokens"),
+            (format!(r#"{{{ok},"max_tokens":0}}"#), "max_tokens"),
+            (format!(r#"{{{ok},"max_tokens":1.5}}"#), "max_tokens"),
+            (format!(r#"{{{ok},"max_tokens":1,"stream":"yes"}}"#), "stream"),
+            (format!(r#"{{{ok},"max_tokens":1,"system":{{}}}}"#), "system"),
+            (format!(r#"{{{ok},"max_tokens":1,"metadata":{{"user_id":5}}}}"#), "metadata"),
+        ] {
+            match request(&document(&text)) {
+                Err(Refusal::InvalidRequest { param, .. }) => assert_eq!(param.as_deref(), Some(name), "{text}"),
+                other => panic!("{text} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_acted_on_is_read() {
+        let text = r#"{"model":"m","messages":[{}],"max_tokens":64,"stream":true,"system":[],"metadata":{"user_id":"u","x":1}}"#;
+        let read = request(&document(text)).unwrap();
+        let expected =
+            Request { model: "m".into(), choices: 1, max_output_tokens: Some(64), user: "u".into(), stream: true, include_usage: true };
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn counting_needs_no_limit() {
+        assert_eq!(count_request(&document(r#"{"model":"m","messages":[{}]}"#)).unwrap().max_output_tokens, None);
+    }
+
+    #[test]
+    fn what_is_no_answer_has_a_word() {
+        for (text, word) in [
+            ("<html></html>", "not_json"),
+            (r#"{"type":"error","error":{"type":"overloaded_error","message":"x"}}"#, "error_in_200"),
+            (r#"{"error":{"message":"x"}}"#, "error_in_200"),
+            ("{}", "no_message"),
+            (r#"{"content":null}"#, "no_message"),
+        ] {
+            assert_eq!(answer(text.as_bytes()), Err(word));
+        }
+        assert!(answer(br#"{"content":[],"stop_reason":"end_turn"}"#).unwrap().complete);
+    }
+
+    #[test]
+    fn cache_reads_and_writes_stand_beside_the_input_and_count_once() {
+        let usage = |text: &str| answer(format!(r#"{{"content":[],"usage":{text}}}"#).as_bytes()).unwrap().usage;
+        assert_eq!(
+            usage(r#"{"input_tokens":3,"cache_creation_input_tokens":12304,"cache_read_input_tokens":0,"output_tokens":550}"#),
+            Some(Usage { input: 3, cache_write_5m: 12_304, output: 550, ..Usage::default() })
+        );
+        assert_eq!(
+            usage(r#"{"input_tokens":4,"cache_read_input_tokens":2455,"output_tokens":23}"#),
+            Some(Usage { input: 4, cached_input: 2_455, output: 23, ..Usage::default() })
+        );
+        let split = r#"{"input_tokens":1,"cache_creation_input_tokens":30,"cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"output_tokens":9,"output_tokens_details":{"thinking_tokens":4}}"#;
+        assert_eq!(
+            usage(split),
+            Some(Usage { input: 1, cache_write_5m: 10, cache_write_1h: 20, output: 9, reasoning: 4, ..Usage::default() })
+        );
+        assert_eq!(
+            usage(r#"{"cache_creation_input_tokens":30,"cache_creation":{"ephemeral_1h_input_tokens":20}}"#),
+            Some(Usage { cache_write_5m: 10, cache_write_1h: 20, ..Usage::default() })
+        );
+        assert_eq!(usage(r#"{"input_tokens":0,"output_tokens":0,"cache_creation":null}"#), Some(Usage::default()));
+        assert_eq!(usage("{}"), None);
+        assert_eq!(usage(r#"{"input_tokens":"many"}"#), None);
+    }
+
+    #[test]
+    fn only_a_natural_end_is_complete() {
+        for (reason, complete) in [
+            ("end_turn", true),
+            ("tool_use", true),
+            ("stop_sequence", true),
+            ("max_tokens", false),
+            ("refusal", false),
+            ("pause_turn", false),
+            ("model_context_window_exceeded", false),
+        ] {
+            assert_eq!(answer(format!(r#"{{"content":[],"stop_reason":"{reason}"}}"#).as_bytes()).unwrap().complete, complete, "{reason}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The flow as a value: a stage, stepped by events, wishing for effects.
+
+use crate::message::{Callout, Headers, Reply, Response};
+use crate::refusal::Refusal;
+use crate::stage::{attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve};
+use crate::world::World;
+use proxium_wire::{Dialect, Settlement};
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The whole request body, after [`Effect::ReadBody`].
+    Body(Vec<u8>),
+    /// The body is larger than [`Effect::ReadBody`] allows.
+    TooLarge,
+    /// The VM holds too many bodies and answers to take this one.
+    Overloaded,
+    /// The end of [`Effect::Call`] or [`Effect::Settle`].
+    Reply(Reply),
+    /// The stream is over: the client left, or was answered.
+    Closed,
+}
+
+/// What the flow wants done.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    /// Let the request through untouched: it is not proxium's.
+    Pass,
+    /// Deliver the body once it is whole.
+    ReadBody {
+        /// A larger one is [`Event::TooLarge`].
+        max_bytes: u64,
+    },
+    /// Make this call; its end comes as [`Event::Reply`], even if it could not be made at all.
+    Call(Callout),
+    /// Answer the client.
+    Respond(Response),
+    /// Deliver this settlement for certain. The first try's end, acknowledged or not, comes as [`Event::Reply`] within 50 ms.
+    Settle(Settlement),
+    /// Deliver this settlement for certain; nobody waits.
+    Post(Settlement),
+    /// A provider refused a credential (401, 403): tell the operator loudly, by its lane's name.
+    CredentialRefused {
+        /// [`crate::breaker::Lane::credential`].
+        credential: String,
+        /// The provider's status.
+        status: u16,
+    },
+}
+
+/// A step's outcome.
+#[derive(Debug)]
+pub struct Turn {
+    /// Where the call is now.
+    pub stage: Stage,
+    /// What to do now, in this order.
+    pub effects: Vec<Effect>,
+}
+
+/// Where a call is. Each variant owns exactly what is known by then.
+#[derive(Debug, Default)]
+pub enum Stage {
+    /// Waiting for the catalog or for the key's record.
+    Authenticating(Box<Opening>),
+    /// The key is good; waiting for the body.
+    Reading(Box<Opened>),
+    /// Waiting for the admission.
+    Reserving(Box<Call>),
+    /// Waiting for a provider.
+    Attempting(Box<Attempting>),
+    /// The settlement is on its way; the answer waits for its acknowledgement.
+    Recording(Box<Response>),
+    /// Nothing is owed any more.
+    #[default]
+    Done,
+}
+
+/// A request's head as the host has it.
+#[derive(Debug)]
+pub struct RawHead {
+    /// `:method`
+    pub method: String,
+    /// `:path`, query included.
+    pub path: String,
+    /// The other lines, names in lower case.
+    pub headers: Headers,
+}
+
+impl Stage {
+    /// The first step of every request.
+    pub fn open(head: RawHead, world: &impl World) -> Turn {
+        authenticate::open(head, world)
+    }
+
+    /// The next step.
+    #[must_use]
+    pub fn step(self, event: Event, world: &impl World) -> Turn {
+        match (self, event) {
+            (stage, Event::Closed) => Turn { effects: stage.owed(world), stage: Self::Done },
+            (Self::Authenticating(opening), Event::Reply(reply)) => authenticate::reply(*opening, &reply, world),
+            (Self::Reading(opened), Event::Body(body)) => Call::begin(*opened, body, world),
+            (Self::Reading(opened), Event::TooLarge) => {
+                Turn::refuse(&Refusal::RequestTooLarge(opened.max_body_bytes()), opened.head.route.dialect, &opened.head.request_id)
+            }
+            (Self::Reading(opened), Event::Overloaded) => {
+                Turn::refuse(&Refusal::Overloaded, opened.head.route.dialect, &opened.head.request_id)
+            }
+            (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
+            (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
+            (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),
+            (Self::Recording(response), Event::Reply(_)) => Turn::done(vec![Effect::Respond(*response)]),
+            (stage, _) => Turn { stage, effects: Vec::new() },
+        }
+    }
+
+    /// What must still be posted when the stream ends here. No wildcard: a new stage says what it owes, or does not compile.
+    fn owed(self, world: &impl World) -> Vec<Effect> {
+        match self {
+            Self::Authenticating(_) | Self::Reading(_) | Self::Recording(_) | Self::Done => Vec::new(),
+            Self::Reserving(call) => vec![Effect::Post(call.release())],
+            Self::Attempting(attempting) => vec![Effect::Post(attempting.abandon(world))],
+        }
+    }
+}
+
+impl Turn {
+    pub(crate) fn wait(stage: Stage, effect: Effect) -> Self {
+        Self { stage, effects: vec![effect] }
+    }
+
+    pub(crate) fn done(effects: Vec<Effect>) -> Self {
+        Self { stage: Stage::Done, effects }
+    }
+
+    pub(crate) fn refuse(refusal: &Refusal, dialect: Dialect, request_id: &str) -> Self {
+        Self::done(vec![Effect::Respond(refusal.response(dialect, request_id))])
+    }
+}

@@ -1,0 +1,57 @@
+//! The catalog, indexed for look-ups.
+
+use proxium_wire::{Catalog, Dialect, Endpoint, Model, Provider};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A model and its provider: what a plan is made of.
+#[derive(Debug, PartialEq)]
+pub struct Entry {
+    /// The model.
+    pub model: Model,
+    /// Its provider.
+    pub provider: Provider,
+}
+
+impl Entry {
+    /// The model's catalog entry lists this endpoint, and its provider speaks this dialect.
+    #[must_use]
+    pub fn serves(&self, endpoint: Endpoint, dialect: Dialect) -> bool {
+        self.model.endpoints.contains(&endpoint.into()) && self.provider.dialect() == dialect
+    }
+}
+
+/// A catalog revision; calls in flight keep the one they began with.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Names this revision.
+    pub revision: String,
+    /// The catalog's chains and settings.
+    pub catalog: Catalog,
+    entries: BTreeMap<String, Rc<Entry>>,
+}
+
+impl Snapshot {
+    /// Indexes a catalog. A model whose provider is missing is left out.
+    #[must_use]
+    pub fn new(revision: String, mut catalog: Catalog) -> Self {
+        let providers: BTreeMap<String, Provider> = catalog.providers.drain(..).map(|provider| (provider.name.clone(), provider)).collect();
+        let entry = |model: Model| {
+            providers.get(&model.provider).map(|provider| (model.name.clone(), Rc::new(Entry { provider: provider.clone(), model })))
+        };
+        let entries = catalog.models.drain(..).filter_map(entry).collect();
+        Self { revision, catalog, entries }
+    }
+
+    /// The model of this catalog name.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&Rc<Entry>> {
+        self.entries.get(name)
+    }
+
+    /// The model names of a default chain.
+    #[must_use]
+    pub fn chain(&self, name: &str) -> Option<&[String]> {
+        self.catalog.chains.get(name).map(|chain| chain.names.as_slice())
+    }
+}

@@ -1,0 +1,216 @@
+//! A call on its way through the stages.
+
+use super::outcome::SKIPPED;
+use super::{attempt, lookup, reserve, resolve};
+use crate::cache_key::CacheScope;
+use crate::deadline::Deadline;
+use crate::dialect::{self, NOT_IN_CACHE_KEY, Request};
+use crate::endpoint::StageName;
+use crate::flow::{Effect, Turn};
+use crate::json::{Document, Fault};
+use crate::message::{Answer, Headers};
+use crate::refusal::Refusal;
+use crate::request::{Controls, Head};
+use crate::snapshot::{Entry, Snapshot};
+use crate::world::{KeyHash, World};
+use proxium_wire::{Admitted, Attempt, KeyRecord, Release, Settlement, settlement};
+use std::rc::Rc;
+
+/// A call whose key is good and whose body is not read yet.
+#[derive(Debug)]
+pub struct Opened {
+    /// The head.
+    pub head: Head,
+    /// Its `x-proxium-*` headers.
+    pub controls: Controls,
+    /// The key's SHA-256.
+    pub key_hash: KeyHash,
+    /// The key.
+    pub key: Rc<KeyRecord>,
+    /// The catalog this call keeps to its end.
+    pub snapshot: Rc<Snapshot>,
+}
+
+impl Opened {
+    /// The catalog's limit.
+    #[must_use]
+    pub fn max_body_bytes(&self) -> u64 {
+        self.snapshot.catalog.limits.max_body_bytes
+    }
+}
+
+/// A call whose body is read. The later members are filled by the stage that decides them.
+#[derive(Debug)]
+pub struct Call {
+    /// The head.
+    pub head: Head,
+    /// Its `x-proxium-*` headers.
+    pub controls: Controls,
+    /// The key's SHA-256.
+    pub key_hash: KeyHash,
+    /// The key.
+    pub key: Rc<KeyRecord>,
+    /// The catalog this call keeps to its end.
+    pub snapshot: Rc<Snapshot>,
+    /// The body.
+    pub body: Document,
+    /// What proxium acts on in it.
+    pub request: Request,
+    /// By when the plan must have answered.
+    pub deadline: Deadline,
+    /// *Resolve*: the plan, at most four entries.
+    pub plan: Vec<Rc<Entry>>,
+    /// *Lookup*: where answers are cached; `None`: neither read nor written.
+    pub cache: Option<CacheScope>,
+    /// *Reserve*: the admission; `None` before it, and without a control plane (`allow`).
+    pub admitted: Option<Admitted>,
+    /// *Attempt*: what was tried.
+    pub attempts: Vec<Attempt>,
+    /// *Attempt*: the last entry that the caller's own deadline ended after the request was sent.
+    pub cut_by_caller: Option<Rc<Entry>>,
+    /// *Attempt*: the smallest wait that a provider, rest or breaker named.
+    pub retry_after_ms: Option<u64>,
+    /// *Attempt*: the last entry's own 404.
+    pub not_found: Option<Answer>,
+    /// Stages still to pass.
+    stages: &'static [StageName],
+}
+
+impl Call {
+    /// Reads the body and goes on to the first stage after authentication.
+    pub fn begin(opened: Opened, body: Vec<u8>, world: &impl World) -> Turn {
+        let Opened { head, controls, key_hash, key, snapshot } = opened;
+        let read = Document::read(body, NOT_IN_CACHE_KEY)
+            .map_err(refused)
+            .and_then(|body| dialect::request(head.route.dialect, &body).map(|request| (body, request)))
+            .and_then(|(body, request)| if request.stream { Err(no_streams()) } else { Ok((body, request)) });
+        let (body, request) = match read {
+            Ok(read) => read,
+            Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),
+        };
+        let limits = &snapshot.catalog.limits;
+        let deadline = Deadline::new(head.arrived_ms, controls.timeout_ms, limits.default_timeout_ms, limits.max_timeout_ms);
+        let stages = head.route.stages.strip_prefix(&[StageName::Authenticate]).unwrap_or(head.route.stages);
+        let call = Self {
+            head,
+            controls,
+            key_hash,
+            key,
+            snapshot,
+            body,
+            request,
+            deadline,
+            plan: Vec::new(),
+            cache: None,
+            admitted: None,
+            attempts: Vec::new(),
+            cut_by_caller: None,
+            retry_after_ms: None,
+            not_found: None,
+            stages,
+        };
+        Box::new(call).next(world)
+    }
+
+    /// Goes on to the next stage of the endpoint's table.
+    pub fn next(mut self: Box<Self>, world: &impl World) -> Turn {
+        let Some((stage, rest)) = self.stages.split_first() else { return Turn::done(Vec::new()) };
+        self.stages = rest;
+        match stage {
+            StageName::Authenticate | StageName::Record => self.next(world),
+            StageName::Resolve => resolve::enter(self, world),
+            StageName::Lookup => lookup::enter(self, world),
+            StageName::Reserve => reserve::enter(self, world),
+            StageName::Attempt => attempt::run(self, 0, world),
+        }
+    }
+
+    /// The end user's tag: the header, else the body's.
+    #[must_use]
+    pub fn end_user(&self) -> &str {
+        if self.controls.end_user.is_empty() { &self.request.user } else { &self.controls.end_user }
+    }
+
+    /// What the ledger is told of the call before it is made.
+    #[must_use]
+    pub fn facts(&self) -> proxium_wire::Call {
+        proxium_wire::Call {
+            endpoint: self.head.route.endpoint.into(),
+            requested_model: self.request.model.clone(),
+            resolved_model: self.plan.first().map(|entry| entry.model.name.clone()).unwrap_or_default(),
+            end_user: self.end_user().chars().take(256).collect(),
+            started_at_ms: self.head.arrived_ms,
+        }
+    }
+
+    /// Ends the call's reservation.
+    #[must_use]
+    pub fn settlement(&self, end: settlement::End) -> Settlement {
+        Settlement {
+            id: self.head.request_id.clone(),
+            project: self.key.project.clone(),
+            key_id: self.key.key_id.clone(),
+            source: self.controls.source.clone(),
+            end: Some(end),
+        }
+    }
+
+    /// Gives the reservation back whole, whether or not it was ever made.
+    #[must_use]
+    pub fn release(&self) -> Settlement {
+        self.settlement(settlement::End::Release(Release {}))
+    }
+
+    /// Refuses the call where nothing is owed.
+    #[must_use]
+    pub fn refuse(&self, refusal: &Refusal) -> Turn {
+        self.refuse_after(refusal, None)
+    }
+
+    /// Refuses the call; what is owed is posted first.
+    #[must_use]
+    pub fn refuse_after(&self, refusal: &Refusal, owed: Option<Settlement>) -> Turn {
+        let mut response = refusal.response(self.head.route.dialect, &self.head.request_id);
+        if let Some(admitted) = &self.admitted {
+            crate::refusal::add_rate_limit(&mut response.headers, &admitted.rate_limit);
+        }
+        Turn::done(owed.map(Effect::Post).into_iter().chain([Effect::Respond(response)]).collect())
+    }
+
+    /// `x-proxium-cache` of an answer that a provider gave.
+    #[must_use]
+    pub const fn cache_label(&self) -> &'static str {
+        if self.cache.is_some() { "miss" } else { "bypass" }
+    }
+
+    /// The headers that every answer of a model has.
+    #[must_use]
+    pub fn answer_headers(&self, model: &str, cache: &str) -> Headers {
+        let sent = self.attempts.iter().filter(|attempt| !SKIPPED.contains(&attempt.outcome.as_str())).count();
+        let mut headers = Headers::new();
+        headers.add("x-proxium-request-id", self.head.request_id.as_str());
+        headers.add("x-proxium-model", model);
+        headers.add("x-proxium-cache", cache);
+        headers.add("x-proxium-attempts", sent.to_string());
+        if let Some(admitted) = &self.admitted {
+            crate::refusal::add_rate_limit(&mut headers, &admitted.rate_limit);
+        }
+        headers
+    }
+}
+
+fn no_streams() -> Refusal {
+    Refusal::invalid("stream", "Streams are not served yet. Send `\"stream\": false`.")
+}
+
+fn refused(fault: Fault) -> Refusal {
+    let message = match fault {
+        Fault::NotUtf8(at) => format!("The body is not UTF-8 (byte {at})."),
+        Fault::NotJson(error) => format!("The body is not JSON: {error}."),
+        Fault::NotAnObject => "The body must be a JSON object.".into(),
+        Fault::TooDeep => format!("The body is nested deeper than {} levels.", crate::json::MAX_DEPTH),
+        Fault::DuplicateMember(name) => format!("The body names `{name}` twice in one object."),
+        Fault::NumberTooLarge(number) => format!("The number {number} is too large."),
+    };
+    Refusal::InvalidRequest { message, param: None }
+}

@@ -1,0 +1,10 @@
+//! The stages, one file each, and the order they run in.
+
+pub mod attempt;
+pub mod authenticate;
+pub mod call;
+pub mod lookup;
+pub mod outcome;
+pub mod record;
+pub mod reserve;
+pub mod resolve;

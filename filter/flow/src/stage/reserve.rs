@@ -1,0 +1,98 @@
+//! One round trip to the control plane: the stored answer, or a reservation, or a refusal.
+
+use super::call::Call;
+use crate::config::OnFailure;
+use crate::control_plane;
+use crate::dialect::input_tokens;
+use crate::flow::{Effect, Stage, Turn};
+use crate::message::{Reply, Response};
+use crate::price;
+use crate::refusal::Refusal;
+use crate::request::CacheMode;
+use crate::world::World;
+use proxium_wire::admit_reply::Outcome;
+use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, path};
+
+/// Holds stay where a Lua number is exact, whatever a client asks for.
+const MAX_HELD_TOKENS: u64 = 1 << 50;
+/// The largest monthly cap; a larger hold is refused by any cap.
+const MAX_HELD_NANO_USD: i64 = 9_000_000_000_000_000;
+
+/// Asks for the admission.
+pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
+    if world.outbox_full() {
+        return call.refuse(&Refusal::Overloaded);
+    }
+    let left_ms = call.deadline.left_ms(world.now_ms());
+    if left_ms == 0 {
+        return call.refuse(&Refusal::DeadlineExceeded);
+    }
+    let request = request(&call, left_ms);
+    let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
+    let callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
+    Turn::wait(Stage::Reserving(call), Effect::Call(callout))
+}
+
+/// Takes the admission.
+pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
+    let outcome = control_plane::read::<AdmitReply>(reply).and_then(|reply| reply.outcome);
+    match outcome {
+        Some(Outcome::Hit(hit)) => Turn::done(vec![Effect::Respond(stored(&call, hit))]),
+        Some(Outcome::Admitted(admitted)) => {
+            call.admitted = Some(admitted);
+            call.next(world)
+        }
+        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(refused)),
+        Some(Outcome::InvalidKey(())) => {
+            world.learn_key(call.key_hash, None, world.now_ms());
+            call.refuse(&Refusal::InvalidKey)
+        }
+        None if world.config().on_control_plane_failure == OnFailure::Allow => call.next(world),
+        // The admission may have been made and only its answer be lost; a release may overtake it.
+        None if call.deadline.left_ms(world.now_ms()) == 0 => call.refuse_after(&Refusal::DeadlineExceeded, Some(call.release())),
+        None => call.refuse_after(&Refusal::ControlPlaneUnavailable, Some(call.release())),
+    }
+}
+
+fn request(call: &Call, left_ms: u64) -> AdmitRequest {
+    let reads = call.controls.cache == CacheMode::Use;
+    let key = |entry: &std::rc::Rc<crate::snapshot::Entry>| call.cache.filter(|_| reads).map(|scope| scope.key(&entry.model.name).to_vec());
+    AdmitRequest {
+        id: call.head.request_id.clone(),
+        project: call.key.project.clone(),
+        key_id: call.key.key_id.clone(),
+        source: call.controls.source.clone(),
+        call: call.facts(),
+        normal: Alternative {
+            cache_key: call.plan.first().and_then(key).unwrap_or_default(),
+            hold: hold(call),
+            providers: call.plan.iter().map(|entry| entry.provider.name.clone()).collect(),
+        },
+        soft_cap: None,
+        hold_ms: left_ms + HOLD_GRACE_MS,
+        side_call: false,
+    }
+}
+
+/// The most this call is expected to use, over all entries of its plan.
+fn hold(call: &Call) -> Hold {
+    let input_tokens = input_tokens(&call.body);
+    let output = |entry: &crate::snapshot::Entry| {
+        let most = entry.model.max_output_tokens;
+        call.request.choices.saturating_mul(call.request.max_output_tokens.map_or(most, |asked| asked.min(most)))
+    };
+    let money = call.plan.iter().map(|entry| price::worst(input_tokens, output(entry), &entry.model.prices)).max().unwrap_or(NanoUsd::ZERO);
+    let output_tokens = call.plan.iter().map(|entry| output(entry)).max().unwrap_or_default();
+    Hold {
+        input_tokens: input_tokens.min(MAX_HELD_TOKENS),
+        output_tokens: output_tokens.min(MAX_HELD_TOKENS),
+        nano_usd: money.0.min(MAX_HELD_NANO_USD),
+    }
+}
+
+fn stored(call: &Call, hit: Hit) -> Response {
+    let mut headers = call.answer_headers(&hit.answer.model, "hit");
+    headers.add("content-type", "application/json");
+    headers.add("x-proxium-cost-usd", NanoUsd(hit.charged_nano_usd).to_string());
+    Response { status: 200, headers, body: hit.answer.body }
+}

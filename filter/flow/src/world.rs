@@ -1,0 +1,43 @@
+//! What the flow asks of the world and is told at once. What takes time is an [`crate::Effect`] instead.
+
+use crate::breaker::{Lane, Outcome, Permit};
+use crate::config::Config;
+use crate::snapshot::Snapshot;
+use proxium_wire::KeyRecord;
+use std::rc::Rc;
+
+/// SHA-256 of a key.
+pub type KeyHash = [u8; 32];
+
+/// What is remembered of a key.
+#[derive(Clone, Debug)]
+pub struct KnownKey {
+    /// The record; `None`: the control plane did not know the key.
+    pub record: Option<Rc<KeyRecord>>,
+    /// Young enough, and the snapshot poll would have told of a change. A stale record serves only without a control plane.
+    pub fresh: bool,
+}
+
+/// The host of the flow; a test has its own.
+pub trait World {
+    /// Milliseconds since 1970.
+    fn now_ms(&self) -> u64;
+    /// A new id, never given before: 32 hexadecimal digits.
+    fn new_id(&self) -> String;
+    /// The plugin configuration.
+    fn config(&self) -> &Config;
+    /// The newest catalog, when there is one.
+    fn snapshot(&self) -> Option<Rc<Snapshot>>;
+    /// What the answer to the snapshot poll brought.
+    fn learn_snapshot(&self, reply: proxium_wire::SnapshotReply);
+    /// What is remembered of this key.
+    fn known_key(&self, hash: &KeyHash) -> Option<KnownKey>;
+    /// Remembers a key as it was at `asked_ms`; not if anything changed since, for the record may be older than the change.
+    fn learn_key(&self, hash: KeyHash, record: Option<Rc<KeyRecord>>, asked_ms: u64);
+    /// No settlement more can be kept: take no new call.
+    fn outbox_full(&self) -> bool;
+    /// May this credential be called for this model now? A probe's claim ends by itself after `claim_ms`.
+    fn permit(&self, lane: &Lane, claim_ms: u64) -> Permit;
+    /// What came of a permitted call.
+    fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool);
+}

@@ -1,0 +1,47 @@
+//! Breakers and rests in Envoy's shared memory: one for all workers, surviving a reload. Names and numbers only, no secret.
+
+use crate::host;
+use proxium_flow::breaker::{Lane, Outcome, Permit, State};
+use proxium_wire::Breaker as Settings;
+
+/// May this credential be called for this model now?
+pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
+    let rests_until_ms = host::update_shared(&rest_key(lane), |bytes| (instant(bytes), None));
+    if rests_until_ms > now_ms {
+        return Permit::Resting { wait_ms: rests_until_ms - now_ms };
+    }
+    host::update_shared(&breaker_key(lane), |bytes| {
+        let Some(bytes) = bytes else { return (Permit::Call, None) };
+        let mut state = State::from_bytes(bytes);
+        let permit = state.permit(now_ms, claim_ms);
+        (permit, (permit == Permit::Probe).then(|| state.to_bytes()))
+    })
+}
+
+/// Counts what came of a call.
+pub fn report(lane: &Lane, outcome: Outcome, was_probe: bool, now_ms: u64, settings: &Settings) {
+    if let Outcome::Rest(ms) = outcome {
+        host::update_shared(&rest_key(lane), |bytes| {
+            let until_ms = now_ms.saturating_add(ms);
+            ((), (until_ms > instant(bytes)).then(|| until_ms.to_le_bytes().to_vec()))
+        });
+    }
+    host::update_shared(&breaker_key(lane), |bytes| {
+        let before = bytes.map_or_else(State::default, State::from_bytes);
+        let mut state = before;
+        state.report(outcome, was_probe, now_ms, settings);
+        ((), (state != before).then(|| state.to_bytes()))
+    });
+}
+
+fn instant(bytes: Option<&[u8]>) -> u64 {
+    bytes.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn breaker_key(lane: &Lane) -> String {
+    format!("breaker:{}", lane.credential)
+}
+
+fn rest_key(lane: &Lane) -> String {
+    format!("rest:{}:{}", lane.credential, lane.model)
+}

@@ -1,0 +1,210 @@
+//! One request: every host callback becomes an event, the flow steps, its effects are performed.
+
+use crate::host::{self, Metric};
+use crate::vm::Host;
+use proxium_flow::control_plane::callout;
+use proxium_flow::message::{Failure, Reply};
+use proxium_flow::world::World;
+use proxium_flow::{Effect, Event, Stage, Turn};
+use proxium_wire::{SettleRequest, Settlement, path};
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+use std::rc::Rc;
+
+/// The client waits at most so long for the acknowledgement of its settlement.
+const SETTLE_WAIT_MS: u64 = 50;
+/// The body limit before the catalog is known.
+const DEFAULT_MAX_BODY_BYTES: u64 = 10 << 20;
+/// A body is held once as text and about once in its canonical form; an answer once, and once to be stored.
+const COPIES: u64 = 2;
+
+/// The request body on its way into Envoy's buffer.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Body {
+    #[default]
+    Coming,
+    Whole,
+    TooLarge,
+    Overloaded,
+}
+
+/// One request.
+pub struct Downstream {
+    host: Rc<Host>,
+    stage: Stage,
+    passed: bool,
+    body: Body,
+    body_size: usize,
+    /// The flow asked for the body.
+    reads: bool,
+    /// The callout whose end the flow waits for, and the settlement it carries.
+    pending: Option<(u32, Option<String>)>,
+    held_bytes: u64,
+}
+
+impl Downstream {
+    /// A request whose head is not read yet.
+    pub fn new(host: Rc<Host>) -> Self {
+        Self { host, stage: Stage::Done, passed: false, body: Body::default(), body_size: 0, reads: false, pending: None, held_bytes: 0 }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut next = Some(event);
+        while let Some(event) = next {
+            let turn = std::mem::take(&mut self.stage).step(event, &*self.host);
+            next = self.perform(turn);
+        }
+    }
+
+    /// Performs a step's effects; an event that is there at once comes back.
+    fn perform(&mut self, turn: Turn) -> Option<Event> {
+        let mut now = None;
+        self.stage = turn.stage;
+        for effect in turn.effects {
+            match effect {
+                Effect::Pass => self.passed = true,
+                Effect::ReadBody { max_bytes } => {
+                    self.reads = true;
+                    if self.body_size as u64 > max_bytes {
+                        self.body = Body::TooLarge;
+                    }
+                    now = self.body_event();
+                }
+                Effect::Call(callout) => match host::dispatch(&callout) {
+                    Some(token) => self.pending = Some((token, None)),
+                    None => now = Some(Event::Reply(Reply::Failed(Failure::Connect))),
+                },
+                Effect::Settle(settlement) => now = self.settle(settlement),
+                Effect::Post(settlement) => self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms()),
+                Effect::Respond(response) => host::respond(&response),
+                Effect::CredentialRefused { credential, status } => {
+                    log::error!("a provider refused the credential of {credential} with {status}: check that it is valid and paid for");
+                    let provider = credential.rsplit('/').next().unwrap_or_default();
+                    Metric::counter(&format!("proxium_credential_refused.provider.{provider}")).increment();
+                }
+            }
+        }
+        now
+    }
+
+    /// Sends a settlement at once; the outbox keeps it until it is acknowledged, here or later.
+    fn settle(&mut self, settlement: Settlement) -> Option<Event> {
+        let id = settlement.id.clone();
+        let request = SettleRequest { settlements: vec![settlement] };
+        let call = callout(&self.host.config, path::SETTLE, None, &request, SETTLE_WAIT_MS);
+        for settlement in request.settlements {
+            self.host.vm.outbox.borrow_mut().post_sent(settlement, host::now_ms());
+        }
+        match host::dispatch(&call) {
+            Some(token) => {
+                self.pending = Some((token, Some(id)));
+                None
+            }
+            None => Some(Event::Reply(Reply::Failed(Failure::Connect))),
+        }
+    }
+
+    /// The body's event, once the flow asked for it and its fate is known.
+    fn body_event(&mut self) -> Option<Event> {
+        if !self.reads {
+            return None;
+        }
+        let event = match self.body {
+            Body::Coming => return None,
+            Body::Whole => Event::Body(host::request_body(self.body_size)),
+            Body::TooLarge => Event::TooLarge,
+            Body::Overloaded => Event::Overloaded,
+        };
+        self.reads = false;
+        Some(event)
+    }
+
+    /// Some more of the body is in Envoy's buffer, `size` in all.
+    fn receive(&mut self, size: usize, end: bool) {
+        if matches!(self.body, Body::TooLarge | Body::Overloaded) {
+            host::discard_request_body(size);
+            return;
+        }
+        let max_bytes = self.host.snapshot().map_or(DEFAULT_MAX_BODY_BYTES, |snapshot| snapshot.catalog.limits.max_body_bytes);
+        let grown = (size.saturating_sub(self.body_size) as u64).saturating_mul(COPIES);
+        self.body_size = size;
+        if size as u64 > max_bytes {
+            self.body = Body::TooLarge;
+            host::discard_request_body(size);
+        } else if !self.hold(grown) {
+            self.body = Body::Overloaded;
+            host::discard_request_body(size);
+        } else if end {
+            self.body = Body::Whole;
+        }
+    }
+
+    fn hold(&mut self, bytes: u64) -> bool {
+        let held = self.host.vm.hold(bytes);
+        if held {
+            self.held_bytes = self.held_bytes.saturating_add(bytes);
+        }
+        held
+    }
+}
+
+impl Drop for Downstream {
+    fn drop(&mut self) {
+        self.host.vm.free(self.held_bytes);
+    }
+}
+
+impl Context for Downstream {
+    fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
+        let Some((_, settled)) = self.pending.take_if(|(pending, _)| *pending == token) else { return };
+        if !self.hold((body_size as u64).saturating_mul(COPIES)) {
+            return self.feed(Event::Overloaded);
+        }
+        let reply = host::reply(num_headers, body_size);
+        if let (Some(id), Reply::Answer(answer)) = (settled, &reply)
+            && answer.status == 200
+        {
+            self.host.vm.outbox.borrow_mut().acknowledge(&id);
+        }
+        self.feed(Event::Reply(reply));
+    }
+}
+
+impl HttpContext for Downstream {
+    fn on_http_request_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
+        if end_of_stream {
+            self.body = Body::Whole;
+        }
+        let turn = Stage::open(host::request_head(), &*self.host);
+        if let Some(event) = self.perform(turn) {
+            self.feed(event);
+        }
+        if self.passed { Action::Continue } else { Action::Pause }
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.passed {
+            return Action::Continue;
+        }
+        self.receive(size, end_of_stream);
+        if let Some(event) = self.body_event() {
+            self.feed(event);
+        }
+        Action::Pause
+    }
+
+    fn on_http_request_trailers(&mut self, _num_trailers: usize) -> Action {
+        if self.passed {
+            return Action::Continue;
+        }
+        self.receive(self.body_size, true);
+        if let Some(event) = self.body_event() {
+            self.feed(event);
+        }
+        Action::Pause
+    }
+
+    fn on_log(&mut self) {
+        self.feed(Event::Closed);
+    }
+}

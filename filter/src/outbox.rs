@@ -1,0 +1,118 @@
+//! Settlements that must outlive their stream: kept until the control plane acknowledged them.
+//!
+//! It lives in the VM, not in a root context, so a configuration reload does not lose it (measured: see the README's decision log).
+//! A settlement is idempotent by its id, so sending one twice is safe. Answers to be stored are not kept here: losing one costs a miss.
+
+use proxium_wire::{SettleRequest, Settlement, settlement};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Full: new calls are refused until it drains.
+pub const MAX_SETTLEMENTS: usize = 20_000;
+const BATCH: usize = 64;
+/// A settlement that its own stream sent first waits so long for that acknowledgement.
+const FIRST_TRY_MS: u64 = 1_000;
+/// One that was sent in a batch is sent again when nothing was heard for so long.
+const UNHEARD_MS: u64 = 5_000;
+const FIRST_BACKOFF_MS: u64 = 200;
+const MAX_BACKOFF_MS: u64 = 30_000;
+const GIVE_UP_MS: u64 = 3_600_000;
+
+struct Kept {
+    settlement: Settlement,
+    since_ms: u64,
+    due_ms: u64,
+    tries: u32,
+}
+
+/// The settlements of one VM that are not acknowledged yet.
+#[derive(Default)]
+pub struct Outbox {
+    kept: BTreeMap<String, Kept>,
+    /// Ids by age; those already acknowledged are passed over.
+    order: VecDeque<String>,
+    flights: BTreeMap<u32, Vec<String>>,
+}
+
+impl Outbox {
+    /// Keeps a settlement; the next [`Outbox::batch`] has it.
+    pub fn post(&mut self, settlement: Settlement, now_ms: u64) {
+        self.keep(settlement, now_ms, now_ms);
+    }
+
+    /// Keeps a settlement that its stream is about to send itself.
+    pub fn post_sent(&mut self, settlement: Settlement, now_ms: u64) {
+        self.keep(settlement, now_ms, now_ms.saturating_add(FIRST_TRY_MS));
+    }
+
+    fn keep(&mut self, mut settlement: Settlement, now_ms: u64, due_ms: u64) {
+        if let Some(settlement::End::Settle(settle)) = &mut settlement.end {
+            settle.store = None;
+        }
+        let id = settlement.id.clone();
+        self.order.push_back(id.clone());
+        self.kept.insert(id, Kept { settlement, since_ms: now_ms, due_ms, tries: 0 });
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// This one is acknowledged.
+    pub fn acknowledge(&mut self, id: &str) {
+        self.kept.remove(id);
+    }
+
+    /// Settlements to send now, at most a batch; `None` when none is due.
+    pub fn batch(&mut self, now_ms: u64) -> Option<(SettleRequest, Vec<String>)> {
+        let mut ids = Vec::new();
+        for _ in 0..self.order.len() {
+            let Some(id) = self.order.pop_front() else { break };
+            let Some(kept) = self.kept.get_mut(&id) else { continue };
+            let alone = kept.tries > 3;
+            if kept.due_ms <= now_ms && (ids.is_empty() || !alone) {
+                kept.tries = kept.tries.saturating_add(1);
+                kept.due_ms = now_ms.saturating_add(UNHEARD_MS);
+                ids.push(id.clone());
+            }
+            self.order.push_back(id);
+            // One that failed often may be what the batch fails of: it goes alone.
+            if ids.len() >= BATCH || (alone && ids.len() == 1) {
+                break;
+            }
+        }
+        let settlements = ids.iter().filter_map(|id| self.kept.get(id)).map(|kept| kept.settlement.clone()).collect();
+        (!ids.is_empty()).then_some((SettleRequest { settlements }, ids))
+    }
+
+    /// These are on their way under this token.
+    pub fn sent(&mut self, token: u32, ids: Vec<String>) {
+        self.flights.insert(token, ids);
+    }
+
+    /// What became of a flight; those given up after an hour are returned, to be told loudly.
+    pub fn landed(&mut self, token: u32, acknowledged: bool, now_ms: u64) -> Vec<String> {
+        let ids = self.flights.remove(&token).unwrap_or_default();
+        if acknowledged {
+            ids.iter().for_each(|id| self.acknowledge(id));
+            return Vec::new();
+        }
+        self.failed(ids, now_ms)
+    }
+
+    /// These could not be sent.
+    pub fn failed(&mut self, ids: Vec<String>, now_ms: u64) -> Vec<String> {
+        let mut given_up = Vec::new();
+        for id in ids {
+            let Some(kept) = self.kept.get_mut(&id) else { continue };
+            if now_ms.saturating_sub(kept.since_ms) >= GIVE_UP_MS {
+                self.kept.remove(&id);
+                given_up.push(id);
+            } else {
+                let backoff_ms = FIRST_BACKOFF_MS.saturating_mul(1 << kept.tries.min(10)).min(MAX_BACKOFF_MS);
+                kept.due_ms = now_ms.saturating_add(backoff_ms);
+            }
+        }
+        given_up
+    }
+}

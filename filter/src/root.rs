@@ -1,0 +1,123 @@
+//! The root context of a worker: plugin configuration, snapshot poll, outbox drain.
+
+use crate::downstream::Downstream;
+use crate::host::{self, Metric};
+use crate::vm::{Host, Vm};
+use proxium_flow::config::Config;
+use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
+use proxium_flow::message::Reply;
+use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, path};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+use std::rc::Rc;
+
+const TICK_MS: u64 = 50;
+const POLL_MS: u64 = 1_000;
+/// So many batches a tick drain 25,000 settlements a second.
+const BATCHES_A_TICK: usize = 20;
+
+/// One root context.
+#[derive(Default)]
+pub struct Root {
+    host: Option<Rc<Host>>,
+    poll: Option<u32>,
+    next_poll_ms: u64,
+    metrics: Option<Metrics>,
+}
+
+struct Metrics {
+    pending: Metric,
+    given_up: Metric,
+}
+
+impl Root {
+    fn poll(&mut self, host: &Host, now_ms: u64) {
+        if self.poll.is_some() || now_ms < self.next_poll_ms {
+            return;
+        }
+        self.next_poll_ms = now_ms.saturating_add(POLL_MS);
+        let (catalog_revision, cursor) = host.vm.known_revision();
+        self.poll = host::dispatch(&callout(&host.config, path::SNAPSHOT, None, &SnapshotRequest { catalog_revision, cursor }, TIMEOUT_MS));
+    }
+
+    fn drain(&self, host: &Host, now_ms: u64) {
+        for _ in 0..BATCHES_A_TICK {
+            let Some((request, ids)) = host.vm.outbox.borrow_mut().batch(now_ms) else { break };
+            match host::dispatch(&callout(&host.config, path::SETTLE, None, &request, TIMEOUT_MS)) {
+                Some(token) => host.vm.outbox.borrow_mut().sent(token, ids),
+                None => {
+                    let given_up = host.vm.outbox.borrow_mut().failed(ids, now_ms);
+                    self.tell_given_up(&given_up);
+                    break;
+                }
+            }
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.pending.set(host.vm.outbox.borrow().len() as u64);
+        }
+    }
+
+    fn tell_given_up(&self, ids: &[String]) {
+        for id in ids {
+            log::error!("settlement {id} was not acknowledged for an hour and is given up; its hold is charged at its estimate");
+            if let Some(metrics) = &self.metrics {
+                metrics.given_up.increment();
+            }
+        }
+    }
+}
+
+impl Context for Root {
+    fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
+        let Some(host) = self.host.clone() else { return };
+        let reply: Reply = host::reply(num_headers, body_size);
+        let now_ms = host::now_ms();
+        if self.poll == Some(token) {
+            self.poll = None;
+            if let Some(snapshot) = read::<SnapshotReply>(&reply) {
+                host.vm.learn(snapshot, now_ms);
+            }
+            return;
+        }
+        let given_up = host.vm.outbox.borrow_mut().landed(token, read::<SettleReply>(&reply).is_some(), now_ms);
+        self.tell_given_up(&given_up);
+    }
+}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        match Config::read(&host::plugin_configuration()) {
+            Ok(config) => {
+                let vm = Vm::of(&config.control_plane_cluster);
+                self.host = Some(Rc::new(Host { config: Rc::new(config), vm }));
+                self.metrics = Some(Metrics {
+                    pending: Metric::gauge("proxium_outbox_pending"),
+                    given_up: Metric::counter("proxium_outbox_given_up"),
+                });
+                host::set_tick_period(TICK_MS);
+                true
+            }
+            Err(fault) => {
+                log::error!("{fault}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if let Some(host) = self.host.clone() {
+            let now_ms = host::now_ms();
+            self.poll(&host, now_ms);
+            self.drain(&host, now_ms);
+        }
+    }
+
+    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+        let host = self.host.clone()?;
+        Some(Box::new(Downstream::new(host)))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}

@@ -1,0 +1,200 @@
+//! What all requests of a VM share. It is found again by the control plane's cluster after a configuration reload, which makes a new root
+//! context in the same VM.
+
+use crate::outbox::{MAX_SETTLEMENTS, Outbox};
+use crate::{breakers, host};
+use proxium_flow::breaker::{Lane, Outcome, Permit};
+use proxium_flow::config::Config;
+use proxium_flow::snapshot::Snapshot;
+use proxium_flow::world::{KeyHash, KnownKey, World};
+use proxium_wire::{KeyRecord, SnapshotReply, change};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A key record serves so long without being asked for again.
+const KEY_FRESH_MS: u64 = 60_000;
+/// That a key is unknown is believed so long: it may just have been made.
+const UNKNOWN_FRESH_MS: u64 = 5_000;
+/// Without a good poll for so long, a revocation could have been missed.
+const POLL_TRUSTED_MS: u64 = 5_000;
+/// Half of the key records and half of the unknown keys that are remembered.
+const GENERATION: usize = 8_192;
+/// Bodies and answers in this VM. Envoy traps a VM near 1 GiB; copies on their way need the rest.
+const BUDGET_BYTES: u64 = 384 << 20;
+
+thread_local! {
+    static VMS: RefCell<BTreeMap<String, Rc<Vm>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The shared state of all requests that use one control plane.
+#[derive(Default)]
+pub struct Vm {
+    /// Settlements not acknowledged yet.
+    pub outbox: RefCell<Outbox>,
+    snapshot: RefCell<Option<Rc<Snapshot>>>,
+    cursor: RefCell<String>,
+    polled_ms: Cell<u64>,
+    changed_ms: Cell<u64>,
+    known: RefCell<Generations>,
+    unknown: RefCell<Generations>,
+    held_bytes: Cell<u64>,
+}
+
+impl Vm {
+    /// The state for the control plane behind this cluster.
+    pub fn of(cluster: &str) -> Rc<Self> {
+        VMS.with(|vms| vms.borrow_mut().entry(cluster.to_owned()).or_default().clone())
+    }
+
+    /// What the next poll should say is known.
+    pub fn known_revision(&self) -> (String, String) {
+        let revision = self.snapshot.borrow().as_ref().map(|snapshot| snapshot.revision.clone()).unwrap_or_default();
+        (revision, self.cursor.borrow().clone())
+    }
+
+    /// Takes the answer of a poll.
+    pub fn learn(&self, reply: SnapshotReply, now_ms: u64) {
+        if let Some(catalog) = reply.catalog {
+            log::info!("catalog {} is live", reply.catalog_revision.get(..12).unwrap_or(&reply.catalog_revision));
+            *self.snapshot.borrow_mut() = Some(Rc::new(Snapshot::new(reply.catalog_revision, catalog)));
+        }
+        if reply.forget_all || !reply.changes.is_empty() {
+            self.changed_ms.set(now_ms);
+        }
+        let mut known = self.known.borrow_mut();
+        let mut unknown = self.unknown.borrow_mut();
+        if reply.forget_all {
+            (*known, *unknown) = Default::default();
+        }
+        for change in reply.changes.into_iter().filter_map(|change| change.what) {
+            match change {
+                change::What::KeyHash(hash) => {
+                    if let Ok(hash) = KeyHash::try_from(hash) {
+                        known.forget(|key, _| *key == hash);
+                        unknown.forget(|key, _| *key == hash);
+                    }
+                }
+                change::What::Project(project) => {
+                    known.forget(|_, learned| learned.record.as_ref().is_some_and(|key| key.project == project))
+                }
+            }
+        }
+        *self.cursor.borrow_mut() = reply.cursor;
+        self.polled_ms.set(now_ms);
+    }
+
+    /// Takes `bytes` of the budget; `false` when it is used up.
+    pub fn hold(&self, bytes: u64) -> bool {
+        let held = self.held_bytes.get().saturating_add(bytes);
+        let fits = held <= BUDGET_BYTES;
+        if fits {
+            self.held_bytes.set(held);
+        }
+        fits
+    }
+
+    /// Gives bytes of the budget back.
+    pub fn free(&self, bytes: u64) {
+        self.held_bytes.set(self.held_bytes.get().saturating_sub(bytes));
+    }
+}
+
+#[derive(Clone)]
+struct Learned {
+    record: Option<Rc<KeyRecord>>,
+    at_ms: u64,
+}
+
+/// A bounded memory that forgets the older half at once: no list to keep in order, no way for unknown keys to push out known ones.
+#[derive(Default)]
+struct Generations {
+    young: BTreeMap<KeyHash, Learned>,
+    old: BTreeMap<KeyHash, Learned>,
+}
+
+impl Generations {
+    fn get(&self, hash: &KeyHash) -> Option<&Learned> {
+        self.young.get(hash).or_else(|| self.old.get(hash))
+    }
+
+    fn insert(&mut self, hash: KeyHash, learned: Learned) {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(hash, learned);
+    }
+
+    fn forget(&mut self, matches: impl Fn(&KeyHash, &Learned) -> bool) {
+        self.young.retain(|hash, learned| !matches(hash, learned));
+        self.old.retain(|hash, learned| !matches(hash, learned));
+    }
+}
+
+/// The flow's world inside Envoy.
+pub struct Host {
+    /// The plugin configuration.
+    pub config: Rc<Config>,
+    /// The shared state.
+    pub vm: Rc<Vm>,
+}
+
+impl World for Host {
+    fn now_ms(&self) -> u64 {
+        host::now_ms()
+    }
+
+    fn new_id(&self) -> String {
+        host::random_id()
+    }
+
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn snapshot(&self) -> Option<Rc<Snapshot>> {
+        self.vm.snapshot.borrow().clone()
+    }
+
+    fn learn_snapshot(&self, reply: SnapshotReply) {
+        self.vm.learn(reply, host::now_ms());
+    }
+
+    fn known_key(&self, hash: &KeyHash) -> Option<KnownKey> {
+        let now_ms = host::now_ms();
+        let polled = now_ms.saturating_sub(self.vm.polled_ms.get()) <= POLL_TRUSTED_MS;
+        let age_ms = |learned: &Learned| now_ms.saturating_sub(learned.at_ms);
+        if let Some(learned) = self.vm.known.borrow().get(hash) {
+            return Some(KnownKey { record: learned.record.clone(), fresh: polled && age_ms(learned) <= KEY_FRESH_MS });
+        }
+        let unknown = self.vm.unknown.borrow();
+        unknown.get(hash).map(|learned| KnownKey { record: None, fresh: polled && age_ms(learned) <= UNKNOWN_FRESH_MS })
+    }
+
+    fn learn_key(&self, hash: KeyHash, record: Option<Rc<KeyRecord>>, asked_ms: u64) {
+        let learned = Learned { record, at_ms: asked_ms };
+        if learned.record.is_some() && asked_ms <= self.vm.changed_ms.get() {
+            self.vm.known.borrow_mut().forget(|key, _| *key == hash);
+        } else if learned.record.is_some() {
+            self.vm.unknown.borrow_mut().forget(|key, _| *key == hash);
+            self.vm.known.borrow_mut().insert(hash, learned);
+        } else {
+            self.vm.known.borrow_mut().forget(|key, _| *key == hash);
+            self.vm.unknown.borrow_mut().insert(hash, learned);
+        }
+    }
+
+    fn outbox_full(&self) -> bool {
+        self.vm.outbox.borrow().len() >= MAX_SETTLEMENTS
+    }
+
+    fn permit(&self, lane: &Lane, claim_ms: u64) -> Permit {
+        breakers::permit(lane, host::now_ms(), claim_ms)
+    }
+
+    fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool) {
+        if let Some(snapshot) = self.snapshot() {
+            breakers::report(lane, outcome, was_probe, host::now_ms(), &snapshot.catalog.breaker);
+        }
+    }
+}
