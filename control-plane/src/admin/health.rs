@@ -27,7 +27,9 @@ pub async fn ready(Extract(state): Extract<State>) -> Response {
     if redis.is_ok() {
         warnings.extend(durability(&state.redis).await);
     }
-    if let Err(error) = answers(&state.cache).await {
+    if state.cache.id() != state.redis.id()
+        && let Err(error) = answers(&state.cache).await
+    {
         warnings.push(format!("the Redis of stored answers cannot answer, nothing is cached: {error}"));
     }
     if let Some(fault) = state.catalog.last_fault() {

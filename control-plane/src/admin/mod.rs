@@ -23,6 +23,7 @@ use crate::metrics::{Metrics, Port};
 use crate::seal::Seal;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State as Extract};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, put};
@@ -85,8 +86,19 @@ async fn bound(Extract(state): Extract<State>, request: Request, next: Next) -> 
         Ok(response) => response,
         Err(_) => Refusal::Unavailable("Redis did not answer in time; repeat the request".to_owned()).into_response(),
     };
-    if response.status() == axum::http::StatusCode::SERVICE_UNAVAILABLE {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         state.metrics.redis_error();
     }
-    response
+    as_json(response).await
+}
+
+/// The framework's own refusals (a body too large, a path that is not UTF-8) are plain text; ours are JSON.
+async fn as_json(response: Response) -> Response {
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if is_json || !response.status().is_client_error() {
+        return response;
+    }
+    let (head, body) = response.into_parts();
+    let why = axum::body::to_bytes(body, 4_096).await.unwrap_or_default();
+    Refusal::Other(head.status, String::from_utf8_lossy(&why).into_owned()).into_response()
 }

@@ -27,6 +27,8 @@ pub enum Refusal {
     Conflict,
     /// Something is not configured, or not reachable.
     Unavailable(String),
+    /// What the framework refused, in its words.
+    Other(StatusCode, String),
 }
 
 impl Refusal {
@@ -44,7 +46,7 @@ impl Refusal {
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "an admin request was answered 503");
-        Self::Unavailable(format!("{error}; repeat the request"))
+        Self::Unavailable(format!("{}; repeat the request", error.to_string().trim_end_matches('.')))
     }
 }
 
@@ -74,6 +76,7 @@ impl IntoResponse for Refusal {
             Self::Forbidden => (StatusCode::FORBIDDEN, "a viewer token may only read; send the admin token".to_owned(), Vec::new()),
             Self::Conflict => (StatusCode::CONFLICT, "it was changed by others meanwhile; repeat the request".to_owned(), Vec::new()),
             Self::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, why, Vec::new()),
+            Self::Other(status, why) => (status, why, Vec::new()),
         };
         let body = Json(json!({"error": {"message": message, "fields": fields}}));
         if status == StatusCode::UNAUTHORIZED {

@@ -13,7 +13,7 @@ mod serve;
 use crate::{catalog, mock_provider, render};
 use clap::{Parser, Subcommand, ValueEnum};
 use remote::{Answer, Remote};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -92,7 +92,7 @@ fn log(log: Log) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,fred=error"));
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match log {
-        Log::Text => lines.with_target(false).init(),
+        Log::Text => lines.with_target(false).with_ansi(std::io::stderr().is_terminal()).init(),
         Log::Json => lines.json().flatten_event(true).init(),
     }
 }

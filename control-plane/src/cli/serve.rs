@@ -75,7 +75,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
     let seal = Arc::new(seal(&args)?);
     let tokens = Arc::new(tokens(&args)?);
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
-    let (internal_port, admin_port) = (bind(args.internal_listen).await?, bind(args.admin_listen).await?);
+    let ((internal_port, internal_at), (admin_port, admin_at)) = (bind(args.internal_listen).await?, bind(args.admin_listen).await?);
     let redis = connect("--redis-url", &args.redis_url)?;
     let cache = match &args.cache_url {
         Some(url) => connect("--cache-url", url)?,
@@ -100,7 +100,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
         let (internal, admin) = tokio::join!(run(internal_port, internal, stopped.clone()), run(admin_port, admin, stopped));
         internal.and(admin)
     });
-    tracing::info!(internal = %args.internal_listen, admin = %args.admin_listen, "the control plane is open");
+    tracing::info!(%internal_at, %admin_at, "the control plane is open");
     tokio::select! {
         ended = &mut servers => return ended.map_err(|error| error.to_string())?,
         signal = ended_by_signal() => tracing::info!(signal = signal?, "ending; calls under way are finished"),
@@ -123,8 +123,14 @@ async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<boo
     axum::serve(port, router).with_graceful_shutdown(stopped).await.map_err(|error| error.to_string())
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+/// A port and where it is, which is news for port 0.
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    let bound = async {
+        let port = TcpListener::bind(address).await?;
+        let at = port.local_addr()?;
+        Ok((port, at))
+    };
+    bound.await.map_err(|error: std::io::Error| format!("cannot listen on {address}: {error}"))
 }
 
 fn connect(flag: &str, url: &str) -> Result<Client, String> {

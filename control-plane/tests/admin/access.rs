@@ -69,6 +69,14 @@ async fn unknown_paths_and_methods_are_answered_as_json() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_too_large_is_refused_as_json() {
+    let world = World::start().await;
+    let answer = world.raw(Method::POST, "/admin/v1/projects", Some(ADMIN), vec![b' '; 2 << 20]).await;
+    assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(answer.body["error"]["message"].is_string(), "{}", answer.text);
+}
+
+#[tokio::test]
 async fn health_and_metrics_are_open_and_tell_no_ids() {
     let world = World::start().await;
     let id = world.project(named()).await;

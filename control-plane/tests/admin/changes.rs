@@ -79,3 +79,19 @@ async fn the_catalog_comes_once_and_again_when_it_changed() {
     let second = world.eventually("the new catalog", async |world| Some(ask(world).await).filter(|reply| reply.catalog.is_some())).await;
     assert_ne!(second.catalog_revision, first.catalog_revision);
 }
+
+#[tokio::test]
+async fn a_cursor_of_one_control_plane_is_good_at_another() {
+    let (one, other) = (World::start().await, World::start().await);
+    let project = one.project(named()).await;
+    cursor(&other).await;
+    let before = cursor(&one).await;
+    one.call(Method::PATCH, &format!("projects/{project}"), json!({"name": "b"})).await;
+    let newest = one
+        .eventually("the change is told", async |world| {
+            let snapshot = world.snapshot(&before).await.unwrap();
+            (snapshot.cursor != before).then_some(snapshot.cursor)
+        })
+        .await;
+    assert!(!other.snapshot(&newest).await.unwrap().forget_all);
+}

@@ -1,5 +1,7 @@
 //! A redis-server of the tests' own: on a free loopback port, in a directory of its own, gone when dropped.
 
+#![allow(dead_code, reason = "each test binary uses its part")]
+
 use fred::prelude::*;
 use std::net::TcpListener;
 use std::path::PathBuf;
