@@ -97,7 +97,8 @@ fn each_provider_gets_a_cluster_that_knows_whom_to_expect() {
     let clusters: serde_json::Value = serde_yaml_ng::from_str(text(&files, "cds.yaml")).unwrap();
     let clusters = clusters["resources"].as_array().unwrap();
     let names: Vec<&str> = clusters.iter().filter_map(|cluster| cluster["alt_stat_name"].as_str()).collect();
-    let expected = ["address", "fronted", "named", "plain", "v6"].map(|name| [format!("provider-{name}"), format!("provider-{name}-stream")]);
+    let expected =
+        ["address", "fronted", "named", "plain", "v6"].map(|name| [format!("provider-{name}"), format!("provider-{name}-stream")]);
     assert_eq!(names, expected.as_flattened(), "not the mesh's");
     let tls = |name: &str| {
         let cluster = clusters.iter().find(|cluster| cluster["alt_stat_name"] == name).unwrap();

@@ -2,7 +2,9 @@
 
 use crate::message::{Answer, Callout, Headers, Reply, Response, Route};
 use crate::refusal::Refusal;
-use crate::stage::{attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve, route::Routing, stream::Streaming};
+use crate::stage::{
+    attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve, route::Routing, stream::Streaming,
+};
 use crate::world::World;
 use proxium_wire::{Dialect, Settlement};
 

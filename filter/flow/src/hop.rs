@@ -89,9 +89,7 @@ impl Hop {
         let name = serde_json::Value::from(self.model.as_str()).to_string();
         let with_usage = with_usage(request);
         let edits: &[(&str, Option<&str>)] = match (self.client, self.provider, stream) {
-            (Speaks::Openai, Speaks::Openai, true) => {
-                &[("model", Some(&name)), ("stream_options", Some(&with_usage))]
-            }
+            (Speaks::Openai, Speaks::Openai, true) => &[("model", Some(&name)), ("stream_options", Some(&with_usage))],
             (Speaks::Openai, Speaks::Openai, false) => &[("model", Some(&name)), ("stream", None), ("stream_options", None)],
             (Speaks::Anthropic, Speaks::Anthropic, true) => &[("model", Some(&name))],
             (Speaks::Anthropic, Speaks::Anthropic, false) => &[("model", Some(&name)), ("stream", None)],

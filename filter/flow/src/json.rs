@@ -87,7 +87,8 @@ impl Document {
             None => Some(Cow::Borrowed(self.text.get(member.whole.clone())?)),
             Some(value) => value.map(|value| Cow::Owned(set(&member.name, value))),
         });
-        let new = edits.iter().filter(|(name, _)| self.span(name).is_none()).filter_map(|(name, value)| Some(Cow::Owned(set(name, (*value)?))));
+        let new =
+            edits.iter().filter(|(name, _)| self.span(name).is_none()).filter_map(|(name, value)| Some(Cow::Owned(set(name, (*value)?))));
         let members: Vec<Cow<'_, str>> = kept.chain(new).collect();
         format!("{{{}}}", members.join(",")).into_bytes()
     }
@@ -242,7 +243,8 @@ impl<'a> Walk<'a> {
     fn top_object(&mut self, without: &[&str]) -> Result<Vec<TopMember>, Fault> {
         let mut members = Members::default();
         self.object(1, &mut members, without)?;
-        let top = |member: &Member<'_>| TopMember { name: member.name.to_string(), whole: member.whole.clone(), value: member.read.clone() };
+        let top =
+            |member: &Member<'_>| TopMember { name: member.name.to_string(), whole: member.whole.clone(), value: member.read.clone() };
         let all = members.list.iter().map(top).collect();
         members.sort_in(&mut self.out)?;
         Ok(all)

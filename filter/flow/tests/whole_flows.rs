@@ -62,7 +62,7 @@ fn a_call_is_admitted_called_recorded_and_only_then_answered() {
         assert_eq!(response.headers.get(name), Some(value));
     }
     assert!(response.headers.get("x-proxium-request-id").unwrap().starts_with("req_"));
-    assert!(turn.stage.step(Event::Closed, &script).effects.is_empty());
+    assert!(turn.stage.step(Event::Closed { by_client: true }, &script).effects.is_empty());
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn an_admission_whose_answer_is_lost_is_released() {
     let turn = script.fail(script.call_with(&[], REQUEST), Failure::Timeout);
     assert_eq!(code(&turn), (503, "control_plane_unavailable".into()));
     assert!(released(&turn));
-    let turn = script.call_with(&[], REQUEST).stage.step(Event::Closed, &script);
+    let turn = script.call_with(&[], REQUEST).stage.step(Event::Closed { by_client: true }, &script);
     assert!(released(&turn), "the client left while the admission was on its way");
 }
 
@@ -408,7 +408,7 @@ fn a_timeout_of_the_operator_gives_everything_back() {
 fn a_client_that_leaves_after_the_call_was_sent_pays_the_input_estimate() {
     let script = Script::default();
     let turn = script.admitted(&[], REQUEST);
-    let turn = turn.stage.step(Event::Closed, &script);
+    let turn = turn.stage.step(Event::Closed { by_client: true }, &script);
     let settled = settle(&turn);
     assert!(settled.abandoned && settled.estimated);
     assert_eq!((settled.usage.output, settled.cost_nano_usd), (0, (settled.usage.input * 250) as i64));

@@ -45,8 +45,8 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
         let Some(share) = call.deadline.share(now_ms, entry.model.timeout_ms, at + 1 < call.plan.len()) else {
             return give_up(&call, &Refusal::DeadlineExceeded, world);
         };
-        match permitted(&mut call, &entry, share.timeout_ms + CLAIM_SLACK_MS, world) {
-            Some(Permitted { lane, secret, is_probe }) => match callout(&call, &entry, secret.as_deref(), share) {
+        if let Some(Permitted { lane, secret, is_probe }) = permitted(&mut call, &entry, share.timeout_ms + CLAIM_SLACK_MS, world) {
+            match callout(&call, &entry, secret.as_deref(), share) {
                 Ok((callout, dropped)) => {
                     let attempting = Attempting { call, at, entry, lane, is_probe, share, sent_ms: now_ms, dropped };
                     return Turn::wait(Stage::Attempting(Box::new(attempting)), Effect::Call(callout));
@@ -56,8 +56,7 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
                     call.skip(&entry, "cannot_carry", None);
                     call.cannot_carry = Some(refusal);
                 }
-            },
-            None => {}
+            }
         }
         at += 1;
     }
@@ -158,7 +157,7 @@ impl Call {
     }
 
     pub(super) fn error_in_the_clients_words(&self, entry: &Entry, answer: Answer) -> Answer {
-        let body = translate::error(self.head.route.dialect, entry.provider.dialect(), answer.status, answer.body, &self.head.request_id);
+        let body = translate::refusal(self.head.route.dialect, entry.provider.dialect(), answer.status, answer.body, &self.head.request_id);
         Answer { body, ..answer }
     }
 }
@@ -177,9 +176,8 @@ pub(super) fn credential_refused(lane: &Lane, word: &str) -> Option<Effect> {
 /// one. `None`: the project has its own and it is not at hand.
 fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
     let provider = &entry.provider.name;
-    let own = |secret: Option<String>| {
-        (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret)
-    };
+    let own =
+        |secret: Option<String>| (Lane { credential: format!("{}/{provider}", call.key.project), model: entry.model.name.clone() }, secret);
     let platforms = || (Lane { credential: provider.clone(), model: entry.model.name.clone() }, entry.provider.credential.clone());
     match &call.admitted {
         Some(admitted) => match admitted.credentials.iter().find(|credential| credential.provider == *provider) {

@@ -201,7 +201,3 @@ impl Call {
         headers
     }
 }
-
-fn no_streams() -> Refusal {
-    Refusal::invalid("stream", "Streams are not served yet. Send `\"stream\": false`.")
-}

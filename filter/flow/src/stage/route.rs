@@ -44,7 +44,9 @@ struct Planned {
 
 /// Whether the call goes this way: a stream, a render with routes, and every entry's cluster with the upstream filter.
 pub fn applies(call: &Call, world: &impl World) -> bool {
-    call.request.stream && world.config().streams == Streams::Router && call.plan.iter().all(|entry| !entry.provider.stream_cluster.is_empty())
+    call.request.stream
+        && world.config().streams == Streams::Router
+        && call.plan.iter().all(|entry| !entry.provider.stream_cluster.is_empty())
 }
 
 /// Plans the attempts and lets the request on to the router.
@@ -65,7 +67,9 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
                 continue;
             }
         };
-        let Some(Permitted { lane, secret, is_probe }) = permitted(&mut call, &entry, share.timeout_ms + CLAIM_SLACK_MS, world) else { continue };
+        let Some(Permitted { lane, secret, is_probe }) = permitted(&mut call, &entry, share.timeout_ms + CLAIM_SLACK_MS, world) else {
+            continue;
+        };
         if is_probe && !hops.is_empty() {
             // Whether a later hop is reached is not known now, and a probe must be made.
             world.report(&lane, Outcome::Nothing, true);
@@ -158,7 +162,7 @@ impl Routing {
         }
     }
 
-    fn stream(mut self, number: usize, answer: &Answer, world: &impl World) -> Turn {
+    fn stream(self, number: usize, answer: &Answer, world: &impl World) -> Turn {
         let began_ms = world.attempt_report(number).map_or(self.sent_ms, |report| report.began_ms);
         self.give_probes_back(number + 1, world);
         match self.hops.into_iter().nth(number) {

@@ -56,7 +56,14 @@ impl Streaming {
     ) -> Turn {
         let (client, provider) = (call.head.route.dialect, entry.provider.dialect());
         let id = answer_id(client, &call.head.request_id);
-        let way = match StreamTranslator::new(client, provider, &entry.model.upstream, &id, call.head.arrived_ms / 1_000, call.request.include_usage) {
+        let way = match StreamTranslator::new(
+            client,
+            provider,
+            &entry.model.upstream,
+            &id,
+            call.head.arrived_ms / 1_000,
+            call.request.include_usage,
+        ) {
             Some(translator) => Way::Translate(Box::new(translator)),
             None if client == Dialect::Openai && !call.request.include_usage => Way::Hide(Hider::new()),
             None => Way::Pass,
@@ -87,6 +94,11 @@ impl Streaming {
                 translator.event(event, &mut out);
             }
         }
+        if end {
+            self.meter.finish();
+        }
+        // A translator ends a broken stream itself.
+        let broken = (end && !self.meter.ended() && !self.meter.failed()).then(|| broken(self.call.head.route.dialect));
         match &mut self.way {
             Way::Pass => out = bytes,
             Way::Hide(hider) => {
@@ -95,17 +107,18 @@ impl Streaming {
                     out.extend(hider.finish());
                 }
             }
-            Way::Translate(translator) if end => translator.finish(&mut out),
-            Way::Translate(_) => {}
-        }
-        if end {
-            self.meter.finish();
-            if !self.meter.ended() && !self.meter.failed() {
-                if mid_event && !matches!(self.way, Way::Translate(_)) {
-                    out.extend_from_slice(b"\n\n");
+            Way::Translate(translator) => {
+                if end {
+                    translator.finish(&mut out);
                 }
-                out.extend(broken(self.call.head.route.dialect));
+                return out;
             }
+        }
+        if let Some(broken) = broken {
+            if mid_event {
+                out.extend_from_slice(b"\n\n");
+            }
+            out.extend(broken);
         }
         out
     }
@@ -127,7 +140,13 @@ impl Streaming {
         let (usage, estimated) = self.usage();
         let cost = price::cost(&usage, &self.entry.model.prices);
         let whole = self.fold.take().filter(|_| self.meter.complete()).and_then(Fold::finish).and_then(|unary| {
-            translate::answer(self.call.head.route.dialect, &self.entry, unary, &self.call.head.request_id, self.call.head.arrived_ms / 1_000)
+            translate::answer(
+                self.call.head.route.dialect,
+                &self.entry,
+                unary,
+                &self.call.head.request_id,
+                self.call.head.arrived_ms / 1_000,
+            )
         });
         let settle = Settle {
             usage,

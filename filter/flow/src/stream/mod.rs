@@ -25,7 +25,7 @@ pub use hide::Hider;
 pub use replay::replay;
 
 pub(crate) use anthropic::{Block, Delta as AnthropicDelta, Frame, Message, MessageDelta};
-pub(crate) use openai::{Chunk, choices};
+pub(crate) use openai::{Choice, Chunk, choices};
 pub(crate) use tools::Slots;
 
 use crate::sse::{self, Event};
@@ -204,6 +204,6 @@ fn string_bytes(raw: Option<&RawValue>) -> u64 {
 }
 
 /// An `error` member that means one.
-fn is_error(raw: Option<&RawValue>) -> bool {
+pub(crate) fn is_error(raw: Option<&RawValue>) -> bool {
     raw.is_some_and(|raw| !matches!(raw.get(), "null" | "false" | "\"\""))
 }

@@ -52,7 +52,8 @@ impl<'a> Writer<'a> {
         self.chunk(index(), first.collect(), beside(nulls));
 
         // Reasoning comes before what it led to.
-        let mut parts: Vec<_> = message.iter().filter(|(name, raw)| !matches!((name.as_str(), raw.get()), ("role", _) | (_, "null" | "\"\""))).collect();
+        let mut parts: Vec<_> =
+            message.iter().filter(|(name, raw)| !matches!((name.as_str(), raw.get()), ("role", _) | (_, "null" | "\"\""))).collect();
         parts.sort_by_key(|(name, _)| !name.starts_with("reasoning"));
         let mut logprobs = real;
         for (name, raw) in parts {

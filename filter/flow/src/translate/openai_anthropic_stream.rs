@@ -231,8 +231,7 @@ impl Translator {
         }
         // With usage asked for, every other chunk has a null.
         let usage = usage.or(self.include_usage.then_some(Value::Null));
-        let chunk =
-            Chunk { id: &self.id, object: "chat.completion.chunk", created: self.created_s, model: &self.model, choices, usage };
+        let chunk = Chunk { id: &self.id, object: "chat.completion.chunk", created: self.created_s, model: &self.model, choices, usage };
         sse::write(out, None, &chunk);
     }
 }
@@ -269,8 +268,7 @@ mod tests {
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
-    const START: &str =
-        r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":7,"output_tokens":1}}}"#;
+    const START: &str = r#"{"type":"message_start","message":{"usage":{"input_tokens":3,"cache_read_input_tokens":5,"cache_creation_input_tokens":7,"output_tokens":1}}}"#;
     const STOP: &str = r#"{"type":"message_stop"}"#;
 
     fn end(reason: &str) -> String {
@@ -297,7 +295,10 @@ mod tests {
     fn usage_includes_the_cache_and_comes_only_when_asked_for() {
         let with = translate(true, &[START, &end("end_turn"), STOP]);
         let usage = &with[with.len() - 2];
-        assert_eq!((&usage["choices"], &usage["usage"]["prompt_tokens"], &usage["usage"]["total_tokens"]), (&json!([]), &json!(15), &json!(19)));
+        assert_eq!(
+            (&usage["choices"], &usage["usage"]["prompt_tokens"], &usage["usage"]["total_tokens"]),
+            (&json!([]), &json!(15), &json!(19))
+        );
         assert_eq!(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 5);
         assert!(with[0].as_object().unwrap()["usage"].is_null());
         let without = translate(false, &[START, &end("end_turn"), STOP]);
@@ -379,10 +380,15 @@ mod tests {
 
     #[test]
     fn an_error_is_an_error_chunk_and_nothing_follows() {
-        let chunks =
-            translate(true, &[START, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, &end("end_turn"), STOP]);
+        let chunks = translate(
+            true,
+            &[START, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, &end("end_turn"), STOP],
+        );
         assert_eq!(chunks.len(), 2);
-        assert_eq!(chunks[1], json!({"error": {"message": "Overloaded", "type": "overloaded_error", "param": null, "code": "overloaded_error"}}));
+        assert_eq!(
+            chunks[1],
+            json!({"error": {"message": "Overloaded", "type": "overloaded_error", "param": null, "code": "overloaded_error"}})
+        );
     }
 
     #[test]

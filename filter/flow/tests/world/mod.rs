@@ -6,6 +6,7 @@ use proxium_flow::breaker::{Lane, Outcome, Permit, State};
 use proxium_flow::config::Config;
 use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use proxium_flow::snapshot::Snapshot;
+use proxium_flow::stage::outcome::Report;
 use proxium_flow::world::{KeyHash, KnownKey, World};
 use proxium_flow::{Effect, Event, RawHead, Stage, Turn};
 use proxium_wire::{
@@ -29,6 +30,7 @@ pub struct Script {
     pub catalog: RefCell<Option<Rc<Snapshot>>>,
     pub full: Cell<bool>,
     breakers: RefCell<BTreeMap<String, State>>,
+    pub reports: RefCell<BTreeMap<usize, Report>>,
     rests: RefCell<BTreeMap<(String, String), u64>>,
     ids: Cell<u64>,
 }
@@ -53,7 +55,7 @@ pub fn model(name: &str, provider: &str, input: u64, output: u64) -> Model {
         max_output_tokens: 1_000,
         timeout_ms: 120_000,
         first_byte_timeout_ms: 20_000,
-        endpoints: vec![Endpoint::Chat.into()],
+        endpoints: vec![Endpoint::Chat.into(), Endpoint::Messages.into()],
     }
 }
 
@@ -72,6 +74,7 @@ pub fn catalog() -> Catalog {
         cluster: format!("provider-{name}"),
         authority: format!("{name}.test"),
         path_prefix: "/v1".into(),
+        stream_cluster: format!("provider-{name}-stream"),
         credential: Some(format!("sk-{name}")),
     };
     Catalog {
@@ -99,6 +102,7 @@ impl Default for Script {
             catalog: RefCell::new(Some(Rc::new(Snapshot::new("r1".into(), catalog())))),
             full: Cell::new(false),
             breakers: RefCell::default(),
+            reports: RefCell::default(),
             rests: RefCell::default(),
             ids: Cell::new(0),
         }
@@ -248,6 +252,10 @@ impl World for Script {
             Some(until_ms) if *until_ms > now_ms => Permit::Resting { wait_ms: until_ms - now_ms },
             _ => self.breakers.borrow_mut().entry(lane.credential.clone()).or_default().permit(now_ms, claim_ms),
         }
+    }
+
+    fn attempt_report(&self, attempt: usize) -> Option<Report> {
+        self.reports.borrow().get(&attempt).cloned()
     }
 
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool) {
