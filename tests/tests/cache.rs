@@ -1,6 +1,7 @@
 //! Answers that were given before: to whom, for what, for how long.
 
 use fred::prelude::*;
+use fred::types::{ClusterHash, CustomCommand};
 use proxium::mock_provider::Behaviour;
 use proxium_e2e::{BOUND, Call, Key, Response, Stack, chat, eventually};
 use serde_json::{Value, json};
@@ -245,6 +246,24 @@ async fn an_answer_is_kept_for_the_model_that_gave_it() {
     // The chain begins with m1, which has given no answer yet.
     let of_m1 = answered(&stack, &key, &Call::chat(&key, &chat("fast", "hi"))).await;
     assert_eq!((label(&of_m1), of_m1.header("x-proxium-model")), ("miss", Some("m1")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_kept_even_if_recording_it_takes_longer_than_its_client_waits() {
+    let stack = Stack::start().await;
+    let key = stack.key().await;
+    let gate = stack.mocks.first.gate();
+    let call = Call::chat(&key, &chat("m1", "hi"));
+    let slow_redis = async {
+        eventually("the provider has the call", BOUND, || async { gate.waiting() == 1 }).await;
+        let pause = CustomCommand::new_static("CLIENT", ClusterHash::FirstKey, false);
+        let () = stack.redis_client().await.custom(pause, vec!["PAUSE", "500", "WRITE"]).await.unwrap();
+        gate.open();
+    };
+    let (answer, ()) = tokio::join!(stack.call(&call), slow_redis);
+    stack.kept(&key.project, &answer.expect(200)).await;
+    assert_eq!(asked(&stack, &key, &chat("m1", "hi")).await, "hit");
+    assert_eq!(stack.ledger(&key.project).await.iter().filter(|record| record["kind"] == "call").count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
