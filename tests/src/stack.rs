@@ -1,7 +1,7 @@
 //! Everything together.
 
 use crate::envoy::Render;
-use crate::{Admin, Call, ControlPlane, Dir, Envoy, Key, Redis, Response, catalog};
+use crate::{Admin, BOUND, Call, ControlPlane, Dir, Envoy, Key, Redis, Response, catalog, eventually};
 use fred::prelude::*;
 use proxium::mock_provider::Mock;
 use proxium::store::name;
@@ -232,6 +232,30 @@ impl Stack {
         let entries: Vec<(String, HashMap<String, String>)> =
             self.redis_client().await.xrange_values(name::ledger(project), "-", "+", None).await.expect("the ledger");
         entries.into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// Waits until a call that was answered is in the ledger: its settlement may be acknowledged after the client has its answer.
+    ///
+    /// # Panics
+    /// Not within the bound.
+    pub async fn settled(&self, project: &str, answer: &Response) {
+        let id = answer.header("x-proxium-request-id").expect("a request id");
+        eventually("the call is in the ledger", BOUND, || async { self.ledger(project).await.iter().any(|record| record["id"] == id) })
+            .await;
+    }
+
+    /// Waits until the answer is stored, which comes right after its settlement.
+    ///
+    /// # Panics
+    /// Not within the bound.
+    pub async fn kept(&self, project: &str, answer: &Response) {
+        let id = answer.header("x-proxium-request-id").expect("a request id");
+        let client = self.redis_client().await;
+        eventually("the answer is stored", BOUND, || async {
+            let all: Result<Vec<String>, _> = client.zrange(name::answers(project), 0, -1, None, false, None, false).await;
+            all.is_ok_and(|members| members.iter().any(|member| member.ends_with(id)))
+        })
+        .await;
     }
 
     /// All fields of a key's windows.
