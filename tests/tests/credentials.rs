@@ -118,10 +118,10 @@ async fn a_failing_own_credential_never_falls_back_to_the_platforms_and_trips_no
 
     // Replaced or taken away, it acts on the next call.
     set_own(&stack, &other, "second", "another-own-credential").await;
-    uncached(&stack, &other, "m2").await.expect(200);
+    let _ = uncached(&stack, &other, "m2").await.expect(200);
     assert_eq!(sent_credentials(&stack.mocks.second).last(), Some(&bearer("another-own-credential")));
     assert_eq!(stack.admin().delete(&format!("/projects/{}/credentials/second", other.project)).await.status, 204);
-    uncached(&stack, &other, "m2").await.expect(200);
+    let _ = uncached(&stack, &other, "m2").await.expect(200);
     assert_eq!(sent_credentials(&stack.mocks.second).last(), Some(&bearer(PLATFORM[1])));
 }
 
@@ -175,7 +175,7 @@ async fn a_provider_gets_the_allow_list_and_nothing_else() {
         call = call.header(name, value);
     }
     let text = format!(" {body}\n");
-    stack.call(&call.body(text.as_str())).await.expect(200);
+    let _ = stack.call(&call.body(text.as_str())).await.expect(200);
 
     let request: Captured = stack.mocks.first.requests().remove(0);
     let made = ["host", "authorization", "accept-encoding", "content-length"];
@@ -228,8 +228,10 @@ async fn a_client_gets_the_allow_list_and_nothing_else() {
         let answer = stack.call(&Call::chat(&key, &chat("m1", "hello")).header("x-proxium-cache", "bypass")).await.expect(status);
         let paid: &[&str] = if status == 200 { &["x-proxium-cost-usd"] } else { &[] };
         let expected: BTreeSet<&str> = always.iter().chain(paid).copied().chain(passed.map(|(name, _)| name)).collect();
-        assert_eq!(names(&answer.headers), expected, "{:#?}", answer.headers);
-        assert_eq!(answer.headers.len(), expected.len(), "each once");
+        // Envoy closes an HTTP/1 connection after any 400.
+        let of_the_answer: BTreeSet<&str> = names(&answer.headers).into_iter().filter(|name| *name != "connection").collect();
+        assert_eq!(of_the_answer, expected, "{:#?}", answer.headers);
+        assert_eq!(answer.headers.len(), answer.headers.keys_len(), "each once");
         for (name, value) in passed {
             assert_eq!(answer.header(name), Some(value));
         }
@@ -255,7 +257,7 @@ async fn a_key_is_taken_from_either_header_and_reaches_no_provider() {
     {
         let call = Call::new("POST", "/v1/chat/completions").header("x-proxium-cache", "bypass").json(&body);
         let call = lines.iter().fold(call, |call, (name, value)| call.header(name, value));
-        stack.call(&call).await.expect(200);
+        let _ = stack.call(&call).await.expect(200);
         let request: Value = json!(format!("{:?}", stack.mocks.first.requests()[number].headers));
         assert!(!request.to_string().contains(&key.text), "{request}");
     }

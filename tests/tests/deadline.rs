@@ -117,7 +117,7 @@ async fn the_operators_timeouts_bound_every_call_and_give_back_what_they_end() {
     assert_eq!(counted(&stack, &key).await, [0, 0]);
     assert!(stack.ledger(&key.project).await.is_empty());
     stack.mocks.first.behave();
-    stack.chat(&key, &question("brief")).await.expect(200);
+    let _ = stack.chat(&key, &question("brief")).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -129,7 +129,7 @@ async fn more_large_bodies_than_a_worker_can_hold_are_refused_without_a_trap() {
     }
     eventually("all are settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
     no_trap(&stack.envoys[0]);
-    stack.chat(&key, &chat("fast", "small")).await.expect(200);
+    let _ = stack.chat(&key, &chat("fast", "small")).await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,5 +161,5 @@ async fn more_large_answers_than_a_worker_can_hold_are_refused_without_a_trap() 
     eventually("all is settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
     assert_eq!(stack.windows(&key).await["c_sum"], answered.to_string());
     stack.mocks.first.behave();
-    stack.chat(&key, &chat("m1", "small")).await.expect(200);
+    let _ = stack.chat(&key, &chat("m1", "small")).await.expect(200);
 }
