@@ -108,7 +108,9 @@ impl Stage {
             (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
             (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
             (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),
-            (Self::Recording(response), Event::Reply(_)) => Turn::done(vec![Effect::Respond(*response)]),
+            (Self::Authenticating(opening), Event::Overloaded) => authenticate::overloaded(&opening),
+            (Self::Reserving(call), Event::Overloaded) => call.refuse_after(&Refusal::Overloaded, Some(call.release())),
+            (Self::Recording(response), Event::Reply(_) | Event::Overloaded) => Turn::done(vec![Effect::Respond(*response)]),
             (stage, _) => Turn { stage, effects: Vec::new() },
         }
     }

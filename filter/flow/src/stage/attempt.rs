@@ -64,7 +64,7 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
         at += 1;
     }
     if let Some(answer) = call.not_found.take() {
-        return hand_back(&call, answer);
+        return hand_back(&call, answer, world);
     }
     if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
         return give_up(&call, &Refusal::DeadlineExceeded, world);
@@ -93,7 +93,7 @@ impl Attempting {
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: word, ms: now_ms.saturating_sub(self.sent_ms) });
         let mut turn = match verdict {
             Verdict::Answered(answer, read) => record::answered(&self.call, &self.entry, answer, &read, world),
-            Verdict::Return(answer) => hand_back(&self.call, answer),
+            Verdict::Return(answer) => hand_back(&self.call, answer, world),
             Verdict::NotFound(answer) => {
                 self.call.not_found = Some(answer);
                 run(self.call, self.at + 1, world)
@@ -178,22 +178,26 @@ fn body(call: &Call, entry: &Entry) -> Vec<u8> {
     }
 }
 
-/// Returns a provider's own refusal unchanged; it cost nothing.
-fn hand_back(call: &Call, answer: Answer) -> Turn {
+/// Returns a provider's own refusal unchanged.
+fn hand_back(call: &Call, answer: Answer, world: &impl World) -> Turn {
     let model = call.attempts.last().map(|attempt| attempt.model.as_str()).unwrap_or_default();
     let mut headers = call.answer_headers(model, call.cache_label());
     headers.copy_allowed(&answer.headers, TO_CLIENT);
     let response = Response { status: answer.status, headers, body: answer.body };
-    Turn::done(vec![Effect::Post(call.release()), Effect::Respond(response)])
+    Turn::done(vec![Effect::Post(owed(call, world)), Effect::Respond(response)])
 }
 
-/// Ends a call that no entry answered. Everything is given back, unless the caller's own deadline ended an attempt that was sent.
+/// Ends a call that no entry answered.
 fn give_up(call: &Call, refusal: &Refusal, world: &impl World) -> Turn {
-    let owed = match &call.cut_by_caller {
+    call.refuse_after(refusal, Some(owed(call, world)))
+}
+
+/// What a call owes that has no answer: nothing, unless the caller's own deadline ended an attempt that was sent.
+fn owed(call: &Call, world: &impl World) -> Settlement {
+    match &call.cut_by_caller {
         Some(entry) => record::abandoned(call, entry, world.now_ms()),
         None => call.release(),
-    };
-    call.refuse_after(refusal, Some(owed))
+    }
 }
 
 fn failed(call: &Call) -> ProvidersFailed {
