@@ -136,7 +136,9 @@ impl Stage {
                 let bytes = streaming.chunk(bytes, end);
                 Turn::wait(Self::Streaming(streaming), Effect::Forward(bytes))
             }
-            (Self::Recording(response), Event::Reply(_)) => Turn::done(vec![Effect::Respond(*response)]),
+            (Self::Authenticating(opening), Event::Overloaded) => authenticate::overloaded(&opening),
+            (Self::Reserving(call), Event::Overloaded) => call.refuse_after(&Refusal::Overloaded, Some(call.release())),
+            (Self::Recording(response), Event::Reply(_) | Event::Overloaded) => Turn::done(vec![Effect::Respond(*response)]),
             (stage, _) => Turn { stage, effects: Vec::new() },
         }
     }

@@ -392,6 +392,33 @@ fn a_hung_first_entry_leaves_time_for_the_second_and_the_deadline_covers_the_pla
 }
 
 #[test]
+fn a_refusal_that_follows_an_attempt_which_the_caller_cut_does_not_make_it_free() {
+    for status in [400, 404] {
+        let script = Script::default();
+        let mut turn = script.admitted(&[("x-proxium-timeout-ms", "1000")], REQUEST);
+        for pass_ms in [600, 240] {
+            script.pass(pass_ms);
+            turn = script.fail(turn, Failure::Timeout);
+        }
+        let turn = script.answer(turn, status, "{}");
+        assert_eq!(settle(&turn).model, "large");
+        assert!(settle(&turn).abandoned);
+    }
+}
+
+#[test]
+fn an_answer_of_the_control_plane_that_cannot_be_taken_ends_the_call() {
+    let script = Script::default();
+    let turn = script.call_with(&[], REQUEST).stage.step(Event::Overloaded, &script);
+    assert_eq!(code(&turn), (503, "overloaded".into()));
+    assert!(released(&turn));
+    let recording = script.answer(script.admitted(&[], REQUEST), 200, ANSWER);
+    assert!(
+        matches!(recording.stage.step(Event::Overloaded, &script).effects.as_slice(), [Effect::Respond(answer)] if answer.status == 200)
+    );
+}
+
+#[test]
 fn a_timeout_of_the_operator_gives_everything_back() {
     let script = Script::with_catalog(|catalog| catalog.models.iter_mut().for_each(|model| model.timeout_ms = 2_000));
     let mut turn = script.admitted(&[], REQUEST);

@@ -107,7 +107,7 @@ impl Attempting {
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: word, ms: now_ms.saturating_sub(self.sent_ms) });
         let mut turn = match verdict {
             Verdict::Answered(answer, read) => record::answered(&self.call, &self.entry, answer, &read, &self.dropped, world),
-            Verdict::Return(answer) => hand_back(&self.call, &self.entry, answer),
+            Verdict::Return(answer) => hand_back(&self.call, &self.entry, answer, world),
             Verdict::NotFound(answer) => {
                 self.call.not_found = Some(self.call.error_in_the_clients_words(&self.entry, answer));
                 run(self.call, self.at + 1, world)
@@ -214,23 +214,23 @@ fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Re
     Ok((callout, outgoing.dropped))
 }
 
-/// Returns a provider's own refusal, in the client's dialect; it cost nothing.
-pub(super) fn hand_back(call: &Call, entry: &Entry, answer: Answer) -> Turn {
-    returned(call, call.error_in_the_clients_words(entry, answer))
+/// Returns a provider's own refusal, in the client's dialect.
+pub(super) fn hand_back(call: &Call, entry: &Entry, answer: Answer, world: &impl World) -> Turn {
+    returned(call, call.error_in_the_clients_words(entry, answer), world)
 }
 
-fn returned(call: &Call, answer: Answer) -> Turn {
+fn returned(call: &Call, answer: Answer, world: &impl World) -> Turn {
     let model = call.attempts.last().map(|attempt| attempt.model.as_str()).unwrap_or_default();
     let mut headers = call.answer_headers(model, call.cache_label());
     headers.copy_allowed(&answer.headers, TO_CLIENT);
     let response = Response { status: answer.status, headers, body: answer.body };
-    Turn::done(vec![Effect::Post(call.release()), Effect::Respond(response)])
+    Turn::done(vec![Effect::Post(owed(call, world)), Effect::Respond(response)])
 }
 
 /// Ends a call whose plan is used up.
 pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
     if let Some(answer) = call.not_found.take() {
-        return returned(call, answer);
+        return returned(call, answer, world);
     }
     if let Some(refusal) = call.cannot_carry.take().filter(|_| call.attempts.iter().all(|attempt| attempt.outcome == "cannot_carry")) {
         return call.refuse_after(&refusal, Some(call.release()));
@@ -241,13 +241,17 @@ pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
     give_up(call, &Refusal::ProvidersFailed(failed(call)), world)
 }
 
-/// Ends a call that no entry answered. Everything is given back, unless the caller's own deadline ended an attempt that was sent.
+/// Ends a call that no entry answered.
 fn give_up(call: &Call, refusal: &Refusal, world: &impl World) -> Turn {
-    let owed = match &call.cut_by_caller {
+    call.refuse_after(refusal, Some(owed(call, world)))
+}
+
+/// What a call owes that has no answer: nothing, unless the caller's own deadline ended an attempt that was sent.
+fn owed(call: &Call, world: &impl World) -> Settlement {
+    match &call.cut_by_caller {
         Some(entry) => record::abandoned(call, entry, world.now_ms()),
         None => call.release(),
-    };
-    call.refuse_after(refusal, Some(owed))
+    }
 }
 
 fn failed(call: &Call) -> ProvidersFailed {

@@ -74,6 +74,11 @@ pub fn reply(opening: Opening, reply: &Reply, world: &impl World) -> Turn {
     }
 }
 
+/// The control plane's answer is there and cannot be taken.
+pub fn overloaded(opening: &Opening) -> Turn {
+    refuse(&opening.head, &Refusal::Overloaded)
+}
+
 fn identify(head: Head, key_hash: KeyHash, world: &impl World) -> Turn {
     match world.known_key(&key_hash) {
         Some(known) if known.fresh => check(head, key_hash, known.record, world),

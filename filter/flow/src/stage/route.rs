@@ -143,7 +143,7 @@ impl Routing {
                 self.call.not_found = Some(self.call.error_in_the_clients_words(&hop.entry, answer));
                 self.go_on(number + 1, Vec::new(), world)
             }
-            Some(hop) => attempt::hand_back(&self.call, &hop.entry, answer),
+            Some(hop) => attempt::hand_back(&self.call, &hop.entry, answer, world),
             None => Turn::done(Vec::new()),
         }
     }

@@ -1,0 +1,165 @@
+//! Large requests and answers pass up to what is stated, and too many of them at once are refused without harm.
+
+use proxium::mock_provider::{ANY, Behaviour};
+use proxium_e2e::{BOUND, Call, Envoy, Key, Response, Stack, chat, eventually};
+use serde_json::json;
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+const MIB: usize = 1 << 20;
+
+/// A chat request of exactly this many bytes.
+fn request_of(bytes: usize) -> String {
+    let frame = chat("fast", "").to_string().len();
+    let body = chat("fast", &"a".repeat(bytes - frame)).to_string();
+    assert_eq!(body.len(), bytes);
+    body
+}
+
+fn sending(key: &Key, body: &str) -> Call {
+    let call = Call::new("POST", "/v1/chat/completions").header("authorization", &format!("Bearer {}", key.text));
+    call.header("content-type", "application/json").body(body)
+}
+
+/// Nothing the filter said, or Envoy about it, tells of a VM that died.
+fn no_trap(envoy: &Envoy) {
+    let log = envoy.process().log();
+    for word in ["panicked", "Function: ", "wasm trap", "unreachable", "VM failed", "Wasm VM"] {
+        assert!(!log.contains(word), "{word} in the log:\n{log}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_pass_whole_up_to_the_stated_limit() {
+    let stack = Stack::start().await;
+    let key = stack.key_with(json!({"monthly_cap_usd": 1_000}), json!({"ceilings": {"calls_per_hour": 100}})).await;
+    for bytes in [32_769, MIB, 10 * MIB - 1, 10 * MIB] {
+        stack.mocks.first.next("m1", [Behaviour::answer().text("read")]);
+        let body = request_of(bytes);
+        let answer = stack.call(&sending(&key, &body)).await.expect(200);
+        assert_eq!(answer.header("x-proxium-model"), Some("m1"));
+        // It went on as it came, but for the name of the model.
+        let got = stack.mocks.first.requests().pop().unwrap().body;
+        assert!(got == body.replacen("\"fast\"", "\"m1\"", 1).as_bytes(), "{bytes}: {} bytes arrived", got.len());
+        stack.mocks.first.forget();
+    }
+    eventually("all are settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
+    let windows = stack.windows(&key).await;
+
+    for bytes in [10 * MIB + 1, 11 * MIB, 24 * MIB] {
+        let refused = stack.call(&sending(&key, &request_of(bytes))).await.expect(413);
+        assert_eq!((refused.code(), refused.header("content-type")), ("request_too_large".into(), Some("application/json")));
+        assert!(refused.text().contains("10485760"), "{}", refused.text());
+    }
+    assert_eq!(stack.mocks.first.calls(ANY), 0);
+    assert_eq!(stack.windows(&key).await["c_sum"], windows["c_sum"]);
+    no_trap(&stack.envoys[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_answers_pass_byte_by_byte_and_one_too_large_goes_on_to_the_next_entry() {
+    let stack = Stack::start().await;
+    let key = stack.key_with(json!({"monthly_cap_usd": 1_000}), json!({})).await;
+    for mib in [1, 2, 8, 24] {
+        let sent = json!({
+            "id": mib, "choices": [{"index": 0, "message": {"role": "assistant", "content": "b".repeat(mib * MIB)}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+        })
+        .to_string();
+        stack.mocks.first.next("m1", [Behaviour::raw(200, "application/json", sent.as_str())]);
+        let answer = stack.chat(&key, &chat("fast", &format!("{mib} MiB"))).await.expect(200);
+        assert!(answer.body == sent.as_bytes(), "{mib} MiB: {} bytes came", answer.body.len());
+        assert_eq!(answer.header("x-proxium-cost-usd"), Some("0.000043"));
+    }
+    // One MiB is kept, eight are not worth it.
+    for (text, cache) in [("1 MiB", "hit"), ("8 MiB", "miss")] {
+        stack.mocks.first.next("m1", (cache == "miss").then(Behaviour::answer));
+        let again = stack.chat(&key, &chat("fast", text)).await.expect(200);
+        assert_eq!(again.header("x-proxium-cache"), Some(cache), "{text}");
+    }
+
+    stack.mocks.first.next("m1", [Behaviour::huge(33 * MIB)]);
+    let answer = stack.chat(&key, &chat("fast", "more than fits")).await.expect(200);
+    assert_eq!((answer.header("x-proxium-model"), answer.header("x-proxium-attempts")), (Some("m2"), Some("2")));
+    no_trap(&stack.envoys[0]);
+}
+
+/// Sends so many calls at once to one worker, whose provider holds them until all are decided.
+async fn flood(stack: &Arc<Stack>, key: &Key, body: &str, count: usize) -> (usize, Vec<Response>) {
+    let gate = stack.mocks.first.gate();
+    let mut calls = JoinSet::new();
+    for _ in 0..count {
+        let (stack, call) = (stack.clone(), sending(key, body));
+        calls.spawn(async move { stack.call(&call).await });
+    }
+    let mut refused = Vec::new();
+    eventually("all are decided", 2 * BOUND, || {
+        while let Some(ended) = calls.try_join_next() {
+            refused.push(ended.unwrap());
+        }
+        let decided = gate.waiting() as usize + refused.len();
+        std::future::ready(if decided == count { Ok(()) } else { Err((gate.waiting(), refused.len())) })
+    })
+    .await;
+    gate.open();
+    let mut answered = 0;
+    while let Some(ended) = calls.join_next().await {
+        let _ = ended.unwrap().expect(200);
+        answered += 1;
+    }
+    (answered, refused)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_large_bodies_than_a_worker_can_hold_are_refused_without_a_trap() {
+    let stack = Arc::new(Stack::builder().concurrency(1).start().await);
+    let key = stack.key_with(json!({"monthly_cap_usd": 1_000}), json!({"ceilings": {"calls_per_hour": 1_000}})).await;
+    stack.mocks.first.always("m1", Behaviour::answer().text("read"));
+    let body = request_of(9 * MIB);
+    // Twice, so that what the first flood took must have been given back.
+    for _ in 0..2 {
+        let (answered, refused) = flood(&stack, &key, &body, 40).await;
+        assert!(answered >= 15 && refused.len() >= 10, "{answered} answered, {} refused", refused.len());
+        for refused in refused {
+            let refused = refused.expect(503);
+            assert_eq!((refused.code(), refused.header("content-type")), ("overloaded".into(), Some("application/json")));
+            assert!(refused.header("retry-after").is_some());
+        }
+        stack.mocks.first.forget();
+    }
+    eventually("all are settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
+    no_trap(&stack.envoys[0]);
+    let _ = stack.chat(&key, &chat("fast", "small")).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_large_answers_than_a_worker_can_hold_are_refused_without_a_trap() {
+    let stack = Arc::new(Stack::builder().concurrency(1).start().await);
+    let key = stack.key_with(json!({"monthly_cap_usd": 1_000}), json!({"ceilings": {"calls_per_hour": 1_000}})).await;
+    stack.mocks.first.always("m1", Behaviour::huge(20 * MIB));
+    let gate = stack.mocks.first.gate();
+    let mut calls = JoinSet::new();
+    for number in 0..30 {
+        let (stack, call) = (stack.clone(), Call::chat(&key, &chat("m1", &format!("question {number}"))));
+        calls.spawn(async move { stack.call(&call).await });
+    }
+    eventually("all wait", BOUND, || std::future::ready(gate.waiting() == 30)).await;
+    gate.open();
+    let (mut answered, mut overloaded) = (0, 0);
+    while let Some(ended) = calls.join_next().await {
+        match ended.unwrap() {
+            answer if answer.status == 200 => answered += 1,
+            answer => {
+                assert_eq!(answer.expect(503).code(), "overloaded");
+                overloaded += 1;
+            }
+        }
+    }
+    assert_eq!(answered + overloaded, 30);
+    assert!(answered >= 1);
+    no_trap(&stack.envoys[0]);
+    eventually("all is settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
+    assert_eq!(stack.windows(&key).await["c_sum"], answered.to_string());
+    stack.mocks.first.behave();
+    let _ = stack.chat(&key, &chat("m1", "small")).await.expect(200);
+}
