@@ -30,6 +30,7 @@
 //! | kill, restart, pause | `stack.control_planes[0].kill()`, `stack.envoys[0].restart().await`, `stack.redis.restart().await`, `.pause()` |
 //! | edit the catalog | [`Stack::edit_catalog`] |
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
+//! | ledger, windows and spend agree | [`Stack::books`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
@@ -39,6 +40,7 @@
 
 mod admin;
 pub mod binaries;
+mod books;
 pub mod catalog;
 mod client;
 mod control_plane;
@@ -52,10 +54,11 @@ mod stack;
 mod wait;
 
 pub use admin::{Admin, Key};
+pub use books::Books;
 pub use client::{Call, Response, chat};
-pub use control_plane::ControlPlane;
+pub use control_plane::{ControlPlane, INTERNAL_SECRET};
 pub use dir::Dir;
-pub use envoy::Envoy;
+pub use envoy::{Caller, Envoy};
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
