@@ -140,15 +140,13 @@ impl Metric {
 
     /// Adds one.
     pub fn increment(&self) {
-        if let Some(id) = self.0 {
-            let _ = hostcalls::increment_metric(id, 1);
-        }
+        self.add(1);
     }
 
-    /// Sets a gauge.
-    pub fn set(&self, value: u64) {
-        if let Some(id) = self.0 {
-            let _ = hostcalls::record_metric(id, value);
+    /// Adds so many; to a gauge also fewer than none.
+    pub fn add(&self, more: i64) {
+        if let (Some(id), true) = (self.0, more != 0) {
+            let _ = hostcalls::increment_metric(id, more);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | `downstream.rs` | one request: host callback to event, step, effects |
 //! | `vm.rs` | what all requests of a VM share: catalog, key records, byte budget |
 //! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
+//! | `handover.rs` | what a VM leaves to its successors when it ends |
 //! | `breakers.rs` | breakers and rests, shared by all workers of an Envoy |
 //! | `host.rs` | the only user of host calls |
 
@@ -14,6 +15,7 @@
 
 mod breakers;
 mod downstream;
+mod handover;
 mod host;
 mod outbox;
 mod root;

@@ -1,6 +1,7 @@
 //! Settlements that must outlive their stream: kept until the control plane acknowledged them.
 //!
-//! It lives in the VM, not in a root context, so a configuration reload does not lose it (measured: see the README's decision log).
+//! It lives in the VM, not in a root context, so a configuration reload does not lose it; a VM that ends leaves it in Envoy's shared
+//! memory, where its successors find it (both measured: see the README's decision log).
 //! A settlement is idempotent by its id, so sending one twice is safe. Answers to be stored are not kept here: losing one costs a miss.
 
 use proxium_wire::{SettleRequest, Settlement, settlement};
@@ -51,6 +52,12 @@ impl Outbox {
         let id = settlement.id.clone();
         self.order.push_back(id.clone());
         self.kept.insert(id, Kept { settlement, since_ms: now_ms, due_ms, tries: 0 });
+    }
+
+    /// Gives away all that is kept.
+    pub fn leave(&mut self) -> SettleRequest {
+        let Self { kept, .. } = std::mem::take(self);
+        SettleRequest { settlements: kept.into_values().map(|kept| kept.settlement).collect() }
     }
 
     /// How many are kept.

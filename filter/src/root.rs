@@ -1,6 +1,7 @@
 //! The root context of a worker: plugin configuration, snapshot poll, outbox drain.
 
 use crate::downstream::Downstream;
+use crate::handover;
 use crate::host::{self, Metric};
 use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
@@ -52,8 +53,21 @@ impl Root {
                 }
             }
         }
+        self.tell_pending(host);
+    }
+
+    /// The gauge is one for all workers: each adds what changed in its VM.
+    fn tell_pending(&self, host: &Host) {
         if let Some(metrics) = &self.metrics {
-            metrics.pending.set(host.vm.outbox.borrow().len() as u64);
+            let pending = host.vm.outbox.borrow().len() as i64;
+            metrics.pending.add(pending - host.vm.told_pending.replace(pending));
+        }
+    }
+
+    /// Takes over what a VM left that ended.
+    fn inherit(host: &Host, now_ms: u64) {
+        for settlement in handover::take(&host.config.control_plane_cluster) {
+            host.vm.outbox.borrow_mut().post(settlement, now_ms);
         }
     }
 
@@ -68,6 +82,15 @@ impl Root {
 }
 
 impl Context for Root {
+    /// After the last stream of this context. Its VM may end with it: a new filter has VMs of its own.
+    fn on_done(&mut self) -> bool {
+        if let Some(host) = &self.host {
+            handover::leave(&host.config.control_plane_cluster, &host.vm.outbox.borrow_mut().leave());
+            self.tell_pending(host);
+        }
+        true
+    }
+
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
         let Some(host) = self.host.clone() else { return };
         let reply: Reply = host::reply(num_headers, body_size);
@@ -108,6 +131,7 @@ impl RootContext for Root {
         if let Some(host) = self.host.clone() {
             let now_ms = host::now_ms();
             self.poll(&host, now_ms);
+            Self::inherit(&host, now_ms);
             self.drain(&host, now_ms);
         }
     }

@@ -32,6 +32,8 @@ thread_local! {
 pub struct Vm {
     /// Settlements not acknowledged yet.
     pub outbox: RefCell<Outbox>,
+    /// What of it the gauge knows.
+    pub told_pending: Cell<i64>,
     snapshot: RefCell<Option<Rc<Snapshot>>>,
     cursor: RefCell<String>,
     polled_ms: Cell<u64>,

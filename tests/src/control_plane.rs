@@ -1,10 +1,13 @@
 //! A control plane process.
 
+use crate::client::unpooled;
 use crate::{Admin, BOUND, Call, Port, Process, binaries, eventually};
+use prost::Message;
+use proxium_wire::SECRET_HEADER;
 use std::path::Path;
 
 /// Shared by all processes of a stack.
-pub(crate) const INTERNAL_SECRET: &str = "internal-secret-of-the-tests-0123456789";
+pub const INTERNAL_SECRET: &str = "internal-secret-of-the-tests-0123456789";
 /// Of the role admin.
 pub(crate) const ADMIN_TOKEN: &str = "admin-token-of-the-tests-0123456789";
 const SEAL_KEY: &str = "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -68,6 +71,22 @@ impl ControlPlane {
         &self.internal
     }
 
+    /// Tells it something on its internal port, as a filter would.
+    ///
+    /// # Errors
+    /// What it answered instead of 200, or why nothing.
+    ///
+    /// # Panics
+    /// The answer is not the message.
+    pub async fn tell<M: Message + Default>(&self, path: &str, message: &impl Message) -> Result<M, String> {
+        let call = Call::new("POST", path).header(SECRET_HEADER, INTERNAL_SECRET).body(message.encode_to_vec());
+        let answer = call.send(&unpooled(), &format!("http://{}", self.internal.addr())).await.map_err(|error| error.to_string())?;
+        if answer.status != 200 {
+            return Err(format!("{} {}", answer.status, answer.text()));
+        }
+        Ok(M::decode(answer.body.as_slice()).expect("the message"))
+    }
+
     /// Its admin port, as the administrator.
     #[must_use]
     pub fn admin(&self) -> Admin {
@@ -81,9 +100,14 @@ impl ControlPlane {
 
     /// Starts it again after [`ControlPlane::kill`], on the same ports, and waits until it is ready.
     pub async fn restart(&mut self) {
+        self.restart_unready();
+        self.ready().await;
+    }
+
+    /// The same without waiting: Redis may be down.
+    pub fn restart_unready(&mut self) {
         self.kill();
         self.process.start();
-        self.ready().await;
     }
 
     /// To pause it or read its log.

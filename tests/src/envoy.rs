@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Debug)]
 pub(crate) struct Render {
     pub catalog: PathBuf,
+    pub wasm: PathBuf,
     pub control_planes: Vec<String>,
     pub more: Vec<String>,
 }
@@ -27,6 +28,23 @@ pub struct Envoy {
     render: Render,
     process: Process,
     client: reqwest::Client,
+}
+
+/// Makes calls on an Envoy, each on a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    client: reqwest::Client,
+    base: String,
+}
+
+impl Caller {
+    /// A call.
+    ///
+    /// # Errors
+    /// No whole answer came.
+    pub async fn call(&self, call: &Call) -> Result<Response, reqwest::Error> {
+        call.send(&self.client, &self.base).await
+    }
 }
 
 impl Envoy {
@@ -61,7 +79,7 @@ impl Envoy {
             .arg("--out")
             .arg(&self.files)
             .arg("--wasm")
-            .arg(binaries::wasm())
+            .arg(&self.render.wasm)
             .args(["--envoy-listen", &self.listen.addr().to_string(), "--envoy-admin", &self.admin.addr().to_string()])
             .args(self.render.control_planes.iter().flat_map(|addr| ["--control-plane", addr]))
             .args(&self.render.more)
@@ -70,6 +88,16 @@ impl Envoy {
             .output()
             .expect("proxium runs");
         assert!(output.status.success(), "proxium render: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// From the next [`Envoy::render`] on: this filter.
+    pub fn set_wasm(&mut self, wasm: &Path) {
+        self.render.wasm = wasm.into();
+    }
+
+    /// From the next [`Envoy::render`] on: these flags in place of the builder's.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        self.render.more = flags.iter().map(|flag| (*flag).into()).collect();
     }
 
     /// Waits until every worker's filter knows the catalog: a valid key and an unknown model is `model_not_found`, on 16 connections in
@@ -122,6 +150,19 @@ impl Envoy {
     pub fn spawn(&self, call: Call) -> JoinHandle<Result<Response, reqwest::Error>> {
         let (client, base) = (self.client.clone(), self.base());
         tokio::spawn(async move { call.send(&client, &base).await })
+    }
+
+    /// For tasks of one's own, which outlive this borrow.
+    #[must_use]
+    pub fn caller(&self) -> Caller {
+        Caller { client: self.client.clone(), base: self.base() }
+    }
+
+    /// Begins a call on a connection of its own; it goes on by itself.
+    #[must_use]
+    pub fn begin(&self, call: Call) -> JoinHandle<Result<Response, reqwest::Error>> {
+        let caller = self.caller();
+        tokio::spawn(async move { caller.call(&call).await })
     }
 
     /// Sends these bytes on a connection of its own and reads until Envoy closes it or is silent for a second after its first byte.

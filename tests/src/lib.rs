@@ -31,6 +31,7 @@
 //! | kill, restart, pause | `stack.control_planes[0].kill()`, `stack.envoys[0].restart().await`, `stack.redis.restart().await`, `.pause()` |
 //! | edit the catalog | [`Stack::edit_catalog`] |
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
+//! | ledger, windows and spend agree | [`Stack::books`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
@@ -41,6 +42,7 @@
 
 mod admin;
 pub mod binaries;
+mod books;
 pub mod catalog;
 mod client;
 mod control_plane;
@@ -54,10 +56,11 @@ mod stack;
 mod wait;
 
 pub use admin::{Admin, Key};
+pub use books::Books;
 pub use client::{Call, Response, chat};
-pub use control_plane::ControlPlane;
+pub use control_plane::{ControlPlane, INTERNAL_SECRET};
 pub use dir::Dir;
-pub use envoy::Envoy;
+pub use envoy::{Caller, Envoy};
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 
 /// Below the range from which the kernel takes ports of outgoing connections (32768 on Linux): a port stays free while its server is
 /// down.
@@ -23,6 +24,15 @@ impl Port {
     /// No port is free.
     #[must_use]
     pub fn take() -> Self {
+        Self::take_row(1).pop().expect("one")
+    }
+
+    /// Takes free ones, one after the other in number.
+    ///
+    /// # Panics
+    /// There is no such row.
+    #[must_use]
+    pub fn take_row(count: u16) -> Vec<Self> {
         let locks = std::env::temp_dir().join("proxium-e2e-ports");
         std::fs::create_dir_all(&locks).expect("a directory for lock files");
         let width = RANGE.end - RANGE.start;
@@ -30,13 +40,17 @@ impl Port {
         let start = RandomState::new().hash_one(std::process::id()) % u64::from(width);
         (0..width)
             .find_map(|step| {
-                let number = RANGE.start + u16::try_from((start + u64::from(step)) % u64::from(width)).ok()?;
-                let lock = File::create(locks.join(number.to_string())).ok()?;
-                lock.try_lock().ok()?;
-                TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-                Some(Self { number, _lock: lock })
+                let first = RANGE.start + u16::try_from((start + u64::from(step)) % u64::from(width)).ok()?;
+                (first..first + count).map(|number| Self::lock(&locks, number)).collect()
             })
-            .expect("a free port")
+            .expect("free ports")
+    }
+
+    fn lock(locks: &Path, number: u16) -> Option<Self> {
+        let lock = File::create(locks.join(number.to_string())).ok()?;
+        lock.try_lock().ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+        Some(Self { number, _lock: lock })
     }
 
     /// Its number.

@@ -1,7 +1,7 @@
 //! Everything together.
 
 use crate::envoy::Render;
-use crate::{Admin, BOUND, Call, ControlPlane, Dir, Envoy, Key, Redis, Response, catalog, eventually};
+use crate::{Admin, BOUND, Call, ControlPlane, Dir, Envoy, Key, Redis, Response, binaries, catalog, eventually};
 use fred::prelude::*;
 use proxium::mock_provider::Mock;
 use proxium::store::name;
@@ -98,6 +98,7 @@ impl Builder {
             .collect();
         let render = Render {
             catalog: catalog.clone(),
+            wasm: binaries::wasm(),
             control_planes: control_planes.iter().map(|plane| plane.internal().addr().to_string()).collect(),
             more: self.render,
         };
@@ -272,6 +273,14 @@ impl Stack {
     /// Redis does not answer.
     pub async fn state(&self, project: &str) -> HashMap<String, String> {
         self.hash(&name::state(project)).await
+    }
+
+    /// The held reservations of a project and the instants (ms) at which they are due.
+    ///
+    /// # Panics
+    /// Redis does not answer.
+    pub async fn due(&self, project: &str) -> Vec<(String, f64)> {
+        self.redis_client().await.zrange(name::due(project), 0, -1, None, false, None, true).await.expect("the due reservations")
     }
 
     async fn hash(&self, name: &str) -> HashMap<String, String> {

@@ -1,0 +1,196 @@
+//! What a newcomer does: `make up`, the printed line, `make down`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+
+use proxium_e2e::{BOUND, Port, binaries, eventually};
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A stack of `make up` on ports of its own; gone, with its state, when dropped.
+struct Made {
+    /// A stack takes its port and the five after it, and the admin port.
+    ports: Vec<Port>,
+}
+
+impl Made {
+    fn new() -> Self {
+        Self { ports: Port::take_row(7) }
+    }
+
+    fn port(&self) -> u16 {
+        self.ports[0].number()
+    }
+
+    fn admin_port(&self) -> u16 {
+        self.ports[6].number()
+    }
+
+    fn state(&self) -> PathBuf {
+        binaries::in_repo(&format!(".run/{}", self.port()))
+    }
+
+    /// `make` with what is built already.
+    fn make(&self, goal: &str) -> Command {
+        let mut make = Command::new("make");
+        make.args(["--old-file", "build", goal, &format!("PORT={}", self.port()), &format!("ADMIN_PORT={}", self.admin_port())])
+            .current_dir(binaries::in_repo(""))
+            .env("PROXIUM_BIN", binaries::proxium())
+            .env("PROXIUM_WASM", binaries::wasm())
+            .env("PROXIUM_ENVOY", binaries::envoy())
+            .env("PROXIUM_REDIS_SERVER", binaries::redis_server())
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
+            .stdin(Stdio::null());
+        make
+    }
+
+    fn up(&self) -> String {
+        let output = self.make("up").output().expect("make");
+        assert!(output.status.success(), "{}", both(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The pids of its processes by name.
+    fn processes(&self) -> HashMap<String, u32> {
+        let files = std::fs::read_dir(self.state()).expect("the stack's state").filter_map(Result::ok).map(|entry| entry.path());
+        let pids = files.filter(|path| path.extension().is_some_and(|of| of == "pid"));
+        pids.map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), pid_in(&path))).collect()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if self.state().exists() {
+            self.make("down").output().expect("make");
+            if std::thread::panicking() {
+                for name in ["redis", "mock-provider", "control-plane", "envoy"] {
+                    eprintln!("---- {name}\n{}", std::fs::read_to_string(self.state().join(format!("{name}.log"))).unwrap_or_default());
+                }
+            }
+            std::fs::remove_dir_all(self.state()).ok();
+        }
+    }
+}
+
+fn pid_in(path: &Path) -> u32 {
+    std::fs::read_to_string(path).ok().and_then(|text| text.split(' ').next()?.parse().ok()).expect("a pid")
+}
+
+fn both(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn is_alive(pid: u32) -> bool {
+    // A zombie waits for its parent only.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Runs the printed line as a person would, and tells status, headers and body.
+fn run_line(printed: &str) -> (u16, HashMap<String, String>, String) {
+    let line = printed.lines().find(|line| line.trim_start().starts_with("curl ")).expect("a curl line is printed");
+    let output = Command::new("sh").args(["-c", line]).output().expect("sh");
+    let answer = String::from_utf8(output.stdout).expect("text").replace("\r\n", "\n");
+    let (head, body) = answer.split_once("\n\n").expect("a head and a body");
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status");
+    let headers = lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    (status, headers, body.to_owned())
+}
+
+#[test]
+fn the_line_that_make_up_prints_is_answered_and_then_a_free_hit() {
+    let made = Made::new();
+    let printed = made.up();
+    assert!(printed.contains(&format!("http://127.0.0.1:{}", made.admin_port())), "{printed}");
+
+    let (status, first, body) = run_line(&printed);
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains("You said: hello"), "{body}");
+    for header in [
+        "x-proxium-request-id",
+        "x-proxium-model",
+        "x-proxium-cache",
+        "x-proxium-attempts",
+        "x-proxium-cost-usd",
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-tokens",
+    ] {
+        assert!(first.contains_key(header), "{header} is missing: {first:?}");
+    }
+    assert_eq!((first["x-proxium-cache"].as_str(), first["x-proxium-attempts"].as_str()), ("miss", "1"));
+    assert_ne!(first["x-proxium-cost-usd"], "0");
+
+    let (status, second, again) = run_line(&printed);
+    assert_eq!((status, &again), (200, &body));
+    assert_eq!((second["x-proxium-cache"].as_str(), second["x-proxium-cost-usd"].as_str()), ("hit", "0"));
+
+    let processes = made.processes();
+    assert_eq!(processes.len(), 4, "{processes:?}");
+    assert!(processes.values().all(|pid| is_alive(*pid)));
+    let output = made.make("down").output().expect("make");
+    assert!(output.status.success(), "{}", both(&output));
+    assert!(!processes.values().any(|pid| is_alive(*pid)), "{processes:?}");
+    for port in &made.ports {
+        TcpListener::bind(port.addr()).expect("the port is free again");
+    }
+
+    // Its state is kept: the same key works after the next start.
+    let printed_again = made.up();
+    assert_eq!(run_line(&printed_again).0, 200);
+    assert_eq!(printed_again.lines().find(|line| line.contains("curl")), printed.lines().find(|line| line.contains("curl")));
+}
+
+#[test]
+fn two_stacks_of_one_checkout_are_told_apart_by_their_port() {
+    let (one, other) = (Made::new(), Made::new());
+    let (of_one, of_other) = (one.up(), other.up());
+    assert_eq!((run_line(&of_one).0, run_line(&of_other).0), (200, 200));
+    assert!(one.make("down").status().expect("make").success());
+    assert!(other.processes().values().all(|pid| is_alive(*pid)), "the other one goes on");
+    assert_eq!(run_line(&of_other).1["x-proxium-cache"], "hit");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let made = Made::new();
+    for taken in [made.ports[0].addr(), made.ports[4].addr()] {
+        let _listener = TcpListener::bind(taken).expect("the port");
+        let output = made.make("up").output().expect("make");
+        assert!(!output.status.success());
+        let message = both(&output);
+        assert!(message.contains(&format!("port {} is in use by another program", taken.port())), "{message}");
+        assert!(message.contains("make up PORT="), "it says what to do: {message}");
+    }
+    assert!(made.processes().is_empty(), "nothing was started");
+    made.up();
+    let output = made.make("up").output().expect("make");
+    assert!(both(&output).contains("runs on port"), "{}", both(&output));
+    assert_eq!(made.processes().len(), 4, "the one that runs is left alone");
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_all_that_make_run_started() {
+    let made = Made::new();
+    let mut make = made.make("run").process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("make");
+    let printed = tokio::task::spawn_blocking({
+        let output = make.stdout.take().expect("piped");
+        move || {
+            let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output)).map_while(Result::ok);
+            lines.find(|line| line.contains("curl ")).unwrap_or_default()
+        }
+    });
+    assert_eq!(run_line(&printed.await.unwrap()).0, 200);
+    let processes = made.processes();
+    assert_eq!(processes.len(), 4);
+    // As a terminal does: to all of the foreground.
+    Command::new("sh").args(["-c", &format!("kill -s INT -- -{}", make.id())]).status().expect("sh");
+    eventually("make has ended", BOUND, || std::future::ready(make.try_wait().ok().flatten().is_some())).await;
+    eventually("all has ended", BOUND, || std::future::ready(!processes.values().any(|pid| is_alive(*pid)))).await;
+}
