@@ -28,15 +28,37 @@ enum Body {
     Overloaded,
 }
 
+/// Whose the request is now.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Way {
+    /// Held here.
+    #[default]
+    Held,
+    /// None of proxium's.
+    Passed,
+    /// Answered by the flow; what still comes of the request goes nowhere.
+    Answered,
+    /// With Envoy's router; the head of its answer is awaited.
+    Routed,
+    /// The router's answer is held here: it is being read, or another is sought in its place.
+    Answering,
+    /// The router's stream passes.
+    Streaming,
+}
+
 /// One request.
 pub struct Downstream {
     host: Rc<Host>,
     stage: Stage,
-    passed: bool,
+    way: Way,
+    /// The flow asked for the router's answer.
+    reads_answer: bool,
     body: Body,
     body_size: usize,
     /// The flow asked for the body.
     reads: bool,
+    /// Bytes of the response chunk that is being delivered.
+    chunk_size: usize,
     /// The callout whose end the flow waits for, and the settlement it carries.
     pending: Option<(u32, Option<String>)>,
     held_bytes: u64,
@@ -45,7 +67,18 @@ pub struct Downstream {
 impl Downstream {
     /// A request whose head is not read yet.
     pub fn new(host: Rc<Host>) -> Self {
-        Self { host, stage: Stage::Done, passed: false, body: Body::default(), body_size: 0, reads: false, pending: None, held_bytes: 0 }
+        Self {
+            host,
+            stage: Stage::Done,
+            way: Way::Held,
+            reads_answer: false,
+            chunk_size: 0,
+            body: Body::default(),
+            body_size: 0,
+            reads: false,
+            pending: None,
+            held_bytes: 0,
+        }
     }
 
     fn feed(&mut self, event: Event) {
@@ -62,7 +95,7 @@ impl Downstream {
         self.stage = turn.stage;
         for effect in turn.effects {
             match effect {
-                Effect::Pass => self.passed = true,
+                Effect::Pass => self.way = Way::Passed,
                 Effect::ReadBody { max_bytes } => {
                     self.reads = true;
                     if self.body_size as u64 > max_bytes {
@@ -76,7 +109,24 @@ impl Downstream {
                 },
                 Effect::Settle(settlement) => now = self.settle(settlement),
                 Effect::Post(settlement) => self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms()),
-                Effect::Respond(response) => host::respond(&response),
+                Effect::Route(route) => {
+                    for (key, value) in &route.state {
+                        host::set_state(key, value);
+                    }
+                    host::replace_request_headers(&route.headers);
+                    self.way = Way::Routed;
+                    host::resume_request();
+                }
+                Effect::ReadAnswer => self.reads_answer = true,
+                Effect::StreamHead(headers) => {
+                    host::replace_response_headers(200, &headers);
+                    self.way = Way::Streaming;
+                }
+                Effect::Forward(bytes) => host::replace_response_body(self.chunk_size, &bytes),
+                Effect::Respond(response) => {
+                    self.way = Way::Answered;
+                    host::respond(&response);
+                }
                 Effect::CredentialRefused { credential, status } => {
                     log::error!("a provider refused the credential of {credential} with {status}: check that it is valid and paid for");
                     let provider = credential.rsplit('/').next().unwrap_or_default();
@@ -139,6 +189,20 @@ impl Downstream {
         }
     }
 
+    fn request_piece(&mut self, size: usize, end: bool) -> Action {
+        if self.way == Way::Held {
+            self.receive(size, end);
+            if let Some(event) = self.body_event() {
+                self.feed(event);
+            }
+        }
+        self.request_action()
+    }
+
+    fn request_action(&self) -> Action {
+        if matches!(self.way, Way::Held | Way::Answered) { Action::Pause } else { Action::Continue }
+    }
+
     fn hold(&mut self, bytes: u64) -> bool {
         let held = self.host.vm.hold(bytes);
         if held {
@@ -179,32 +243,49 @@ impl HttpContext for Downstream {
         if let Some(event) = self.perform(turn) {
             self.feed(event);
         }
-        if self.passed { Action::Continue } else { Action::Pause }
+        self.request_action()
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if self.passed {
-            return Action::Continue;
-        }
-        self.receive(size, end_of_stream);
-        if let Some(event) = self.body_event() {
-            self.feed(event);
-        }
-        Action::Pause
+        self.request_piece(size, end_of_stream)
     }
 
     fn on_http_request_trailers(&mut self, _num_trailers: usize) -> Action {
-        if self.passed {
+        self.request_piece(self.body_size, true)
+    }
+
+    fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
+        if self.way != Way::Routed {
             return Action::Continue;
         }
-        self.receive(self.body_size, true);
-        if let Some(event) = self.body_event() {
-            self.feed(event);
+        self.way = Way::Answering;
+        self.feed(Event::Head(host::response_head()));
+        if end_of_stream && std::mem::take(&mut self.reads_answer) {
+            self.feed(Event::Body(Vec::new()));
         }
-        Action::Pause
+        if self.way == Way::Streaming { Action::Continue } else { Action::Pause }
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        match self.way {
+            Way::Held | Way::Passed | Way::Answered | Way::Routed => Action::Continue,
+            Way::Streaming => {
+                self.chunk_size = size;
+                self.feed(Event::Chunk(host::response_body(size), end_of_stream));
+                Action::Continue
+            }
+            Way::Answering => {
+                if end_of_stream && std::mem::take(&mut self.reads_answer) {
+                    let event = if self.hold(size as u64) { Event::Body(host::response_body(size)) } else { Event::Overloaded };
+                    self.feed(event);
+                }
+                Action::Pause
+            }
+        }
     }
 
     fn on_log(&mut self) {
-        self.feed(Event::Closed);
+        let by_client = host::end_details().contains("downstream");
+        self.feed(Event::Closed { by_client });
     }
 }

@@ -44,9 +44,91 @@ pub fn request_body(size: usize) -> Vec<u8> {
     hostcalls::get_buffer(BufferType::HttpRequestBody, 0, size).ok().flatten().unwrap_or_default()
 }
 
+/// Puts this in the place of the `size` bytes of request body that are buffered.
+pub fn replace_request_body(size: usize, body: &[u8]) {
+    let _ = hostcalls::set_buffer(BufferType::HttpRequestBody, 0, size, body);
+}
+
 /// Throws the buffered request body away.
 pub fn discard_request_body(size: usize) {
-    let _ = hostcalls::set_buffer(BufferType::HttpRequestBody, 0, size, &[]);
+    replace_request_body(size, &[]);
+}
+
+/// Lets a held request on.
+pub fn resume_request() {
+    let _ = hostcalls::resume_http_request();
+}
+
+/// One line of the request's head, also a pseudo-header.
+pub fn request_header(name: &str) -> Option<String> {
+    let value = hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()?;
+    Some(String::from_utf8_lossy(&value).into_owned())
+}
+
+/// Sets one line of the request's head, or removes it.
+pub fn set_request_header(name: &str, value: Option<&str>) {
+    let _ = hostcalls::set_map_value(MapType::HttpRequestHeaders, name, value);
+}
+
+/// Puts these lines in the place of all of the request's but pseudo-headers and framing.
+pub fn replace_request_headers(headers: &Headers) {
+    for (name, _) in hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default() {
+        if !name.starts_with(':') && !["content-length", "transfer-encoding", "host"].contains(&name.as_str()) {
+            let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, &name);
+        }
+    }
+    for (name, value) in headers.iter() {
+        let _ = hostcalls::add_map_value(MapType::HttpRequestHeaders, name, value);
+    }
+}
+
+/// The head of the response on its way; its body is empty.
+pub fn response_head() -> Answer {
+    head_of(MapType::HttpResponseHeaders)
+}
+
+/// The first `size` bytes of the response body that are here.
+pub fn response_body(size: usize) -> Vec<u8> {
+    hostcalls::get_buffer(BufferType::HttpResponseBody, 0, size).ok().flatten().unwrap_or_default()
+}
+
+/// Puts this in the place of the `size` bytes of response body that are here.
+pub fn replace_response_body(size: usize, body: &[u8]) {
+    let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
+}
+
+/// Puts these lines in the place of all of the response's.
+pub fn replace_response_headers(status: u16, headers: &Headers) {
+    let status = status.to_string();
+    let lines = std::iter::once((":status", status.as_str())).chain(headers.iter()).collect();
+    let _ = hostcalls::set_map(MapType::HttpResponseHeaders, lines);
+}
+
+/// Sets the response's status.
+pub fn set_response_status(status: u16) {
+    let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, ":status", Some(&status.to_string()));
+}
+
+/// A value of filter state: `wasm.<key>` for everybody else.
+pub fn state(key: &str) -> Option<String> {
+    let value = hostcalls::get_property(vec![key]).ok().flatten()?;
+    String::from_utf8(value).ok()
+}
+
+/// Sets a value of filter state, seen by the filters of this request downstream and upstream.
+pub fn set_state(key: &str, value: &str) {
+    let _ = hostcalls::set_property(vec![key], Some(value.as_bytes()));
+}
+
+/// Which of the two filters this root context is, as Envoy's configuration names it.
+pub fn root_id() -> String {
+    state("plugin_root_id").unwrap_or_default()
+}
+
+/// Why the stream ended, in Envoy's words.
+pub fn end_details() -> String {
+    let details = hostcalls::get_property(vec!["response", "code_details"]).ok().flatten();
+    details.and_then(|text| String::from_utf8(text).ok()).unwrap_or_default()
 }
 
 /// Sends a call; its token, or nothing if it could not even be begun.
@@ -61,16 +143,21 @@ pub fn reply(num_headers: usize, body_size: usize) -> Reply {
     if num_headers == 0 {
         return Reply::Failed(Failure::Reset);
     }
+    let mut answer = head_of(MapType::HttpCallResponseHeaders);
+    answer.body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok().flatten().unwrap_or_default();
+    made_by_envoy(&answer).map_or(Reply::Answer(answer), Reply::Failed)
+}
+
+fn head_of(map: MapType) -> Answer {
     let mut answer = Answer { status: 0, headers: Headers::new(), body: Vec::new() };
-    for (name, value) in hostcalls::get_map_bytes(MapType::HttpCallResponseHeaders).unwrap_or_default() {
+    for (name, value) in hostcalls::get_map_bytes(map).unwrap_or_default() {
         let value = String::from_utf8_lossy(&value).into_owned();
         match name.as_str() {
             ":status" => answer.status = value.parse().unwrap_or_default(),
             _ => answer.headers.add(name, value),
         }
     }
-    answer.body = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_size).ok().flatten().unwrap_or_default();
-    made_by_envoy(&answer).map_or(Reply::Answer(answer), Reply::Failed)
+    answer
 }
 
 /// Envoy answers a callout itself when nobody else does; such an answer lacks the header that marks an upstream's.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `root.rs` | plugin configuration, snapshot poll, outbox drain |
 //! | `downstream.rs` | one request: host callback to event, step, effects |
+//! | `upstream.rs` | one attempt of Envoy's router: rewritten, held until its first event, reported |
 //! | `vm.rs` | what all requests of a VM share: catalog, key records, byte budget |
 //! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
 //! | `handover.rs` | what a VM leaves to its successors when it ends |
@@ -19,6 +20,7 @@ mod handover;
 mod host;
 mod outbox;
 mod root;
+mod upstream;
 mod vm;
 
 use proxy_wasm::types::LogLevel;

@@ -2,7 +2,8 @@
 //!
 //! It lives in the VM, not in a root context, so a configuration reload does not lose it; a VM that ends leaves it in Envoy's shared
 //! memory, where its successors find it (both measured: see the README's decision log).
-//! A settlement is idempotent by its id, so sending one twice is safe. Answers to be stored are not kept here: losing one costs a miss.
+//! A settlement is idempotent by its id, so sending one twice is safe. An answer to be stored goes with the first try only: losing one
+//! costs a miss.
 
 use proxium_wire::{SettleRequest, Settlement, settlement};
 use std::collections::{BTreeMap, VecDeque};
@@ -41,14 +42,12 @@ impl Outbox {
     }
 
     /// Keeps a settlement that its stream is about to send itself.
-    pub fn post_sent(&mut self, settlement: Settlement, now_ms: u64) {
+    pub fn post_sent(&mut self, mut settlement: Settlement, now_ms: u64) {
+        without_answer(&mut settlement);
         self.keep(settlement, now_ms, now_ms.saturating_add(FIRST_TRY_MS));
     }
 
-    fn keep(&mut self, mut settlement: Settlement, now_ms: u64, due_ms: u64) {
-        if let Some(settlement::End::Settle(settle)) = &mut settlement.end {
-            settle.store = None;
-        }
+    fn keep(&mut self, settlement: Settlement, now_ms: u64, due_ms: u64) {
         let id = settlement.id.clone();
         self.order.push_back(id.clone());
         self.kept.insert(id, Kept { settlement, since_ms: now_ms, due_ms, tries: 0 });
@@ -88,7 +87,13 @@ impl Outbox {
                 break;
             }
         }
-        let settlements = ids.iter().filter_map(|id| self.kept.get(id)).map(|kept| kept.settlement.clone()).collect();
+        let mut settlements = Vec::with_capacity(ids.len());
+        for id in &ids {
+            if let Some(kept) = self.kept.get_mut(id) {
+                settlements.push(kept.settlement.clone());
+                without_answer(&mut kept.settlement);
+            }
+        }
         (!ids.is_empty()).then_some((SettleRequest { settlements }, ids))
     }
 
@@ -121,5 +126,11 @@ impl Outbox {
             }
         }
         given_up
+    }
+}
+
+fn without_answer(settlement: &mut Settlement) {
+    if let Some(settlement::End::Settle(settle)) = &mut settlement.end {
+        settle.store = None;
     }
 }

@@ -3,6 +3,7 @@
 use crate::downstream::Downstream;
 use crate::handover;
 use crate::host::{self, Metric};
+use crate::upstream::Upstream;
 use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
@@ -20,6 +21,7 @@ const BATCHES_A_TICK: usize = 20;
 /// One root context.
 #[derive(Default)]
 pub struct Root {
+    is_upstream: bool,
     host: Option<Rc<Host>>,
     poll: Option<u32>,
     next_poll_ms: u64,
@@ -109,6 +111,10 @@ impl Context for Root {
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
+        if host::root_id() == "upstream" {
+            self.is_upstream = true;
+            return true;
+        }
         match Config::read(&host::plugin_configuration()) {
             Ok(config) => {
                 let vm = Vm::of(&config.control_plane_cluster);
@@ -137,6 +143,9 @@ impl RootContext for Root {
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+        if self.is_upstream {
+            return Some(Box::new(Upstream::default()));
+        }
         let host = self.host.clone()?;
         Some(Box::new(Downstream::new(host)))
     }

@@ -2,10 +2,11 @@
 //! context in the same VM.
 
 use crate::outbox::{MAX_SETTLEMENTS, Outbox};
-use crate::{breakers, host};
+use crate::{breakers, host, upstream};
 use proxium_flow::breaker::{Lane, Outcome, Permit};
 use proxium_flow::config::Config;
 use proxium_flow::snapshot::Snapshot;
+use proxium_flow::stage::outcome::Report;
 use proxium_flow::world::{KeyHash, KnownKey, World};
 use proxium_wire::{KeyRecord, SnapshotReply, change};
 use std::cell::{Cell, RefCell};
@@ -192,6 +193,10 @@ impl World for Host {
 
     fn permit(&self, lane: &Lane, claim_ms: u64) -> Permit {
         breakers::permit(lane, host::now_ms(), claim_ms)
+    }
+
+    fn attempt_report(&self, attempt: usize) -> Option<Report> {
+        serde_json::from_str(&host::state(&upstream::report_key(attempt))?).ok()
     }
 
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool) {

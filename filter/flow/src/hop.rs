@@ -51,6 +51,15 @@ impl From<Dialect> for Speaks {
     }
 }
 
+impl From<Speaks> for Dialect {
+    fn from(speaks: Speaks) -> Self {
+        match speaks {
+            Speaks::Openai => Self::Openai,
+            Speaks::Anthropic => Self::Anthropic,
+        }
+    }
+}
+
 impl Hop {
     /// The attempt of this entry.
     #[must_use]
@@ -79,6 +88,18 @@ impl Hop {
             model: entry.model.upstream.clone(),
             max_output_tokens: entry.model.max_output_tokens,
         }
+    }
+
+    /// How the client speaks.
+    #[must_use]
+    pub fn client(&self) -> Dialect {
+        self.client.into()
+    }
+
+    /// How the provider speaks.
+    #[must_use]
+    pub fn provider(&self) -> Dialect {
+        self.provider.into()
     }
 
     /// The body that the provider gets. A stream is always asked for its usage.
