@@ -70,10 +70,13 @@ pub fn set_request_header(name: &str, value: Option<&str>) {
     let _ = hostcalls::set_map_value(MapType::HttpRequestHeaders, name, value);
 }
 
-/// Puts these lines in the place of all of the request's but pseudo-headers and framing.
+/// Lines of the request's head that Envoy itself needs: framing, and without `x-forwarded-proto` it finds no route.
+const ENVOYS_OWN: [&str; 5] = ["content-length", "transfer-encoding", "host", "x-forwarded-proto", "x-request-id"];
+
+/// Puts these lines in the place of all of the request's but pseudo-headers and Envoy's own.
 pub fn replace_request_headers(headers: &Headers) {
     for (name, _) in hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default() {
-        if !name.starts_with(':') && !["content-length", "transfer-encoding", "host"].contains(&name.as_str()) {
+        if !name.starts_with(':') && !ENVOYS_OWN.contains(&name.as_str()) {
             let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, &name);
         }
     }

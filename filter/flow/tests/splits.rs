@@ -1,6 +1,6 @@
 //! Where the bytes of a stream are split does not matter, whatever the bytes are.
 #![cfg(not(target_arch = "wasm32"))]
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // test support: a surprise is a failed test
 
 use proptest::prelude::*;
 use proxium_flow::sse::{Event, Reader};

@@ -3,6 +3,7 @@
 //! `<what>` is a translation (`<client>_<provider>`) or `hide`. A provider's stream whose first line is the comment `: include_usage` goes
 //! to a client that asked for usage. `UPDATE_GOLDEN=1 cargo test -p proxium-flow --test streams_golden` writes the `.out.sse` files anew.
 #![cfg(not(target_arch = "wasm32"))]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // test support: a surprise is a failed test
 
 use proxium_flow::sse::Reader;
 use proxium_flow::stream::Hider;

@@ -115,7 +115,7 @@ impl Streaming {
             }
         }
         if let Some(broken) = broken {
-            if mid_event {
+            if mid_event && matches!(self.way, Way::Pass) {
                 out.extend_from_slice(b"\n\n");
             }
             out.extend(broken);

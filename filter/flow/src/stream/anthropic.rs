@@ -77,6 +77,15 @@ pub(crate) struct Delta<'a> {
 pub(crate) struct MessageDelta<'a> {
     #[serde(borrow)]
     pub stop_reason: Option<&'a RawValue>,
+    /// Says why the model refused.
+    #[serde(borrow)]
+    pub stop_details: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct StopDetails<'a> {
+    #[serde(borrow)]
+    pub explanation: Option<&'a RawValue>,
 }
 
 /// What is known of the stream.

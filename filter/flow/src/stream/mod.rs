@@ -24,7 +24,7 @@ pub use fold::Fold;
 pub use hide::Hider;
 pub use replay::replay;
 
-pub(crate) use anthropic::{Block, Delta as AnthropicDelta, Frame, Message, MessageDelta};
+pub(crate) use anthropic::{Block, Delta as AnthropicDelta, Frame, Message, MessageDelta, StopDetails};
 pub(crate) use openai::{Choice, Chunk, choices};
 pub(crate) use tools::Slots;
 

@@ -22,6 +22,7 @@ fn set(field: &mut Option<u64>, value: Option<u64>) {
 pub struct OpenaiUsage {
     input: Option<u64>,
     cached: Option<u64>,
+    written: Option<u64>,
     output: Option<u64>,
     reasoning: Option<u64>,
 }
@@ -37,10 +38,11 @@ impl OpenaiUsage {
         set(&mut self.input, either("prompt_tokens", "input_tokens"));
         set(&mut self.output, either("completion_tokens", "output_tokens"));
         set(&mut self.cached, detail("prompt_tokens_details", "input_tokens_details", "cached_tokens"));
+        set(&mut self.written, detail("prompt_tokens_details", "input_tokens_details", "cache_write_tokens"));
         set(&mut self.reasoning, detail("completion_tokens_details", "output_tokens_details", "reasoning_tokens"));
     }
 
-    /// The tokens, if any were told. `prompt_tokens` includes the cached ones.
+    /// The tokens, if any were told. `prompt_tokens` includes what a cache served and took in; the latter has one price there.
     #[must_use]
     pub fn usage(&self) -> Option<Usage> {
         if self.input.is_none() && self.output.is_none() {
@@ -48,8 +50,9 @@ impl OpenaiUsage {
         }
         let input = self.input.unwrap_or_default();
         let cached_input = self.cached.unwrap_or_default().min(input);
+        let written = self.written.unwrap_or_default().min(input - cached_input);
         let (output, reasoning) = (self.output.unwrap_or_default(), self.reasoning.unwrap_or_default());
-        Some(Usage { input: input - cached_input, cached_input, output, reasoning, ..Usage::default() })
+        Some(Usage { input: input - cached_input - written, cached_input, cache_write_5m: written, output, reasoning, ..Usage::default() })
     }
 }
 
@@ -148,6 +151,16 @@ mod tests {
         let split = |objects: &[&str]| anthropic(objects).map(|usage| (usage.cache_write_5m, usage.cache_write_1h));
         assert_eq!(split(&[r#"{"cache_creation_input_tokens":0}"#, parts]), Some((2, 7)));
         assert_eq!(split(&[parts, r#"{"cache_creation_input_tokens":5}"#]), Some((0, 5)));
+    }
+
+    #[test]
+    fn a_prompt_includes_what_the_cache_took_in() {
+        assert_eq!(
+            openai(&[
+                r#"{"prompt_tokens":100,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":60,"cache_write_tokens":30}}"#
+            ]),
+            Some(Usage { input: 10, cached_input: 60, cache_write_5m: 30, output: 1, ..Usage::default() })
+        );
     }
 
     #[test]

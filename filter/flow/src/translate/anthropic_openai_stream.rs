@@ -4,7 +4,7 @@
 //! |---|---|
 //! | first chunk with a choice | `message_start` |
 //! | `content` | a text block |
-//! | `reasoning_content`, `reasoning` | a thinking block with an empty signature |
+//! | `reasoning_content`, `reasoning` | left out: a thinking block without a signature would be refused in the next turn |
 //! | `refusal` | a text block, and the stop reason `refusal` |
 //! | `tool_calls` | `tool_use` blocks, one after the other ([`super::blocks`]) |
 //! | `finish_reason` | the blocks end; `stop_reason` of `message_delta` |
@@ -15,11 +15,12 @@
 //! The usage chunk comes after the finish reason, so that `message_delta` waits for `[DONE]`. Of several choices the first counts: a
 //! messages call cannot ask for more.
 
-use super::blocks::{Blocks, Kind, TooLarge};
+use super::blocks::{Blocks, TooLarge};
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
-use proxium_wire::{Dialect, Usage};
+use proxium_wire::Dialect;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ impl Translator {
             usage: OpenaiUsage::default(),
             slots: Slots::default(),
             calls: 0,
-            blocks: Blocks::default(),
+            blocks: Blocks::new(id),
             refused: false,
             begun: false,
             finish_reason: None,
@@ -115,13 +116,10 @@ impl Translator {
 
     fn choice(&mut self, choice: &Choice<'_>, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         if let Some(delta) = &choice.delta {
-            // Some providers send reasoning under both names: it is one text.
-            let reasoning = text(delta.reasoning_content).or_else(|| text(delta.reasoning)).unwrap_or_default();
-            self.blocks.grow(Kind::Thinking, &reasoning, out)?;
-            self.blocks.grow(Kind::Text, &text(delta.content).unwrap_or_default(), out)?;
+            self.blocks.text(&content(delta.content), out)?;
             if let Some(refusal) = text(delta.refusal).filter(|refusal| !refusal.is_empty()) {
                 self.refused = true;
-                self.blocks.grow(Kind::Text, &refusal, out)?;
+                self.blocks.text(&refusal, out)?;
             }
             for call in delta.tool_calls.iter().flatten() {
                 let id = text(call.id).unwrap_or_default();
@@ -148,6 +146,7 @@ impl Translator {
         let mut usage = self.told();
         if let Some(usage) = usage.as_object_mut() {
             usage.insert("output_tokens".into(), 0.into());
+            usage.remove("output_tokens_details");
         }
         let message = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [],
@@ -159,7 +158,7 @@ impl Translator {
     fn stop(&mut self, out: &mut Vec<u8>) {
         self.begin(out);
         self.blocks.finish(out);
-        let reason = if self.refused { "refusal" } else { stop_reason(self.finish_reason.as_deref(), self.blocks.any_tool) };
+        let reason = stop_reason(self.finish_reason.as_deref().unwrap_or_default(), self.blocks.any_tool, self.refused);
         let delta = json!({
             "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null}, "usage": self.told()
         });
@@ -176,11 +175,15 @@ impl Translator {
         self.over = true;
     }
 
-    /// The usage as Anthropic tells it: cached input apart.
+    /// The usage as Anthropic tells it: what a cache served or took in is apart.
     fn told(&self) -> Value {
-        let Usage { input, cached_input, output, .. } = self.usage.usage().unwrap_or_default();
+        let usage = self.usage.usage().unwrap_or_default();
         json!({
-            "input_tokens": input, "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached_input, "output_tokens": output
+            "input_tokens": usage.input,
+            "cache_creation_input_tokens": usage.cache_write_5m.saturating_add(usage.cache_write_1h),
+            "cache_read_input_tokens": usage.cached_input,
+            "output_tokens": usage.output,
+            "output_tokens_details": {"thinking_tokens": usage.reasoning},
         })
     }
 }
@@ -190,13 +193,28 @@ fn arguments(raw: Option<&RawValue>) -> Option<String> {
     text(raw).or_else(|| raw.filter(|raw| raw.get().starts_with('{')).map(|raw| raw.get().to_owned()))
 }
 
-/// Anthropic's word for how it ended. Some providers say `stop` after tool calls.
-fn stop_reason(finish_reason: Option<&str>, any_tool: bool) -> &'static str {
+/// Text; some providers give parts.
+fn content(raw: Option<&RawValue>) -> String {
+    text(raw).unwrap_or_else(|| {
+        let parts: Vec<Part> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+        parts.into_iter().filter(|part| part.kind == "text").filter_map(|part| part.text).collect()
+    })
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+}
+
+/// Anthropic's word for how it ended. A forced tool call ends with `stop` at OpenAI, and a refusal's text, too.
+fn stop_reason(finish_reason: &str, has_tool_calls: bool, is_refused: bool) -> &'static str {
     match finish_reason {
-        Some("length") => "max_tokens",
-        Some("content_filter") => "refusal",
-        Some("tool_calls" | "function_call") => "tool_use",
-        _ if any_tool => "tool_use",
+        "length" => "max_tokens",
+        "content_filter" => "refusal",
+        _ if is_refused => "refusal",
+        _ if has_tool_calls => "tool_use",
         _ => "end_turn",
     }
 }
@@ -280,7 +298,7 @@ mod tests {
             json!({
                 "id": "msg_1", "type": "message", "role": "assistant", "model": "shown", "stop_reason": "end_turn", "stop_sequence": null,
                 "content": [{"type": "text", "text": "Hé"}],
-                "usage": {"input_tokens": 10, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": 4}
+                "usage": {"input_tokens": 10, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": 4, "output_tokens_details": {"thinking_tokens": 0}}
             })
         );
     }
@@ -351,21 +369,21 @@ mod tests {
                 {"type": "tool_use", "id": "a", "name": "f", "input": {}},
                 {"type": "tool_use", "id": "b", "name": "g", "input": {"o": 1}},
                 {"type": "text", "text": "after"},
-                {"type": "tool_use", "id": "toolu_2", "name": "h", "input": {}}
+                {"type": "tool_use", "id": "toolu_msg_1_2", "name": "h", "input": {}}
             ])
         );
         assert_eq!(message["stop_reason"], "tool_use");
     }
 
     #[test]
-    fn reasoning_is_thinking_and_a_refusal_is_told() {
+    fn reasoning_is_left_out_and_a_refusal_is_told() {
         let thought = message(&[
             &delta(r#"{"reasoning":"h","reasoning_content":"h"}"#),
             &delta(r#"{"reasoning":"m"}"#),
             &delta(r#"{"content":"x"}"#),
             "[DONE]",
         ]);
-        assert_eq!(thought["content"], json!([{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "x"}]));
+        assert_eq!(thought["content"], json!([{"type": "text", "text": "x"}]));
         let refused = message(&[&delta(r#"{"refusal":"No."}"#), &end("stop"), "[DONE]"]);
         assert_eq!((&refused["content"][0]["text"], &refused["stop_reason"]), (&json!("No."), &json!("refusal")));
     }
@@ -373,7 +391,7 @@ mod tests {
     #[test]
     fn each_finish_reason_has_its_word() {
         for (finish, stop) in
-            [("stop", "end_turn"), ("length", "max_tokens"), ("tool_calls", "tool_use"), ("content_filter", "refusal"), ("eos", "end_turn")]
+            [("stop", "end_turn"), ("length", "max_tokens"), ("tool_calls", "end_turn"), ("content_filter", "refusal"), ("eos", "end_turn")]
         {
             assert_eq!(message(&[&delta(r#"{"content":"x"}"#), &end(finish), "[DONE]"])["stop_reason"], stop, "{finish}");
         }

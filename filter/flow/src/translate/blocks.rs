@@ -1,8 +1,8 @@
 //! Content blocks that come interleaved, written one after the other.
 //!
 //! Anthropic's blocks cannot interleave: a block is started, filled and stopped before the next. OpenAI's tool calls can: pieces of call
-//! 0 and 1 may alternate. So the first open block is written as it comes and the ones behind it are held until it is done. A text or
-//! thinking block is done once another kind of block follows, a tool block once its input is one whole JSON object; so calls that come
+//! 0 and 1 may alternate. So the first open block is written as it comes and the ones behind it are held until it is done. A text
+//! block is done once another block follows, a tool block once its input is one whole JSON object; so calls that come
 //! one after the other, which is what providers do, are written without delay.
 
 use crate::sse;
@@ -14,11 +14,9 @@ const MAX_HELD_BYTES: usize = 4 << 20;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+enum Kind {
     /// Text for the reader.
     Text,
-    /// Reasoning.
-    Thinking,
     /// The tool call of this slot.
     Tool(usize),
 }
@@ -39,8 +37,10 @@ struct Block {
 pub(super) struct TooLarge;
 
 /// Writes blocks in order.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Blocks {
+    /// The message's id, for calls without one of their own.
+    message: String,
     open: VecDeque<Block>,
     /// The index of the first open block.
     index: u64,
@@ -49,13 +49,17 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Text or reasoning goes to the last block, if that is of its kind.
-    pub(super) fn grow(&mut self, kind: Kind, text: &str, out: &mut Vec<u8>) -> Result<(), TooLarge> {
+    pub(super) fn new(message: &str) -> Self {
+        Self { message: message.into(), open: VecDeque::new(), index: 0, held_bytes: 0, any_tool: false }
+    }
+
+    /// Text goes to the last block, if that is one of text.
+    pub(super) fn text(&mut self, text: &str, out: &mut Vec<u8>) -> Result<(), TooLarge> {
         if text.is_empty() {
             return Ok(());
         }
-        if self.open.back().is_none_or(|block| block.kind != kind) {
-            self.open.push_back(Block::new(kind));
+        if self.open.back().is_none_or(|block| block.kind != Kind::Text) {
+            self.open.push_back(Block::new(Kind::Text));
         }
         self.held_bytes += text.len();
         if let Some(block) = self.open.back_mut() {
@@ -88,7 +92,7 @@ impl Blocks {
     /// Nothing more comes: every block is written and stopped.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         while let Some(mut block) = self.open.pop_front() {
-            block.start(self.index, out);
+            block.start(&self.message, self.index, out);
             block.flush(self.index, out);
             self.stop(out);
         }
@@ -103,11 +107,11 @@ impl Blocks {
             {
                 break;
             }
-            block.start(self.index, out);
+            block.start(&self.message, self.index, out);
             self.held_bytes = self.held_bytes.saturating_sub(block.flush(self.index, out));
             let done = match block.kind {
                 Kind::Tool(_) => block.json.ended(),
-                Kind::Text | Kind::Thinking => true,
+                Kind::Text => true,
             };
             if !done || self.open.len() == 1 {
                 break;
@@ -129,15 +133,14 @@ impl Block {
         Self { kind, held: String::new(), id: String::new(), name: String::new(), started: false, json: JsonEnd::default() }
     }
 
-    fn start(&mut self, index: u64, out: &mut Vec<u8>) {
+    fn start(&mut self, message: &str, index: u64, out: &mut Vec<u8>) {
         if std::mem::replace(&mut self.started, true) {
             return;
         }
         let block = match self.kind {
             Kind::Text => json!({"type": "text", "text": ""}),
-            Kind::Thinking => json!({"type": "thinking", "thinking": "", "signature": ""}),
             Kind::Tool(slot) => {
-                let id = if self.id.is_empty() { format!("toolu_{slot}") } else { std::mem::take(&mut self.id) };
+                let id = if self.id.is_empty() { format!("toolu_{message}_{slot}") } else { std::mem::take(&mut self.id) };
                 json!({"type": "tool_use", "id": id, "name": self.name, "input": {}})
             }
         };
@@ -151,7 +154,6 @@ impl Block {
         }
         let (kind, member) = match self.kind {
             Kind::Text => ("text_delta", "text"),
-            Kind::Thinking => ("thinking_delta", "thinking"),
             Kind::Tool(_) => ("input_json_delta", "partial_json"),
         };
         let length = self.held.len();
@@ -218,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new("msg_1");
         let mut out = Vec::new();
         blocks.tool(0, true, "a", "f", "{", &mut out).unwrap();
         blocks.tool(1, true, "b", "g", "{", &mut out).unwrap();

@@ -6,7 +6,7 @@
 //! | text | `content` |
 //! | thinking | `reasoning_content`; signatures have no place there |
 //! | `tool_use` | `tool_calls`: index, id and name, then the pieces of the arguments |
-//! | `stop_reason` | `finish_reason` |
+//! | `stop_reason` | `finish_reason`; what it says of a refusal: `refusal` |
 //! | usage | a chunk of its own, if asked for; `prompt_tokens` includes cache reads and writes |
 //! | `error` | a chunk with `error` |
 //! | `message_stop` | `[DONE]` |
@@ -15,7 +15,7 @@
 
 use crate::sse::{self, Event};
 use crate::stream::usage::AnthropicUsage;
-use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, broken, deduplicated, error, text};
+use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, StopDetails, broken, deduplicated, error, text};
 use proxium_wire::{Dialect, Usage};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -128,9 +128,13 @@ impl Translator {
                 if let Some(usage) = frame.usage {
                     self.usage.update(usage.get());
                 }
-                if let Some(reason) = read::<MessageDelta<'_>>(frame.delta).and_then(|delta| text(delta.stop_reason)) {
-                    self.end(finish_reason(&reason), out);
+                let Some(delta) = read::<MessageDelta<'_>>(frame.delta) else { return };
+                let Some(reason) = text(delta.stop_reason) else { return };
+                if reason == "refusal" {
+                    let explanation = read::<StopDetails<'_>>(delta.stop_details).and_then(|details| text(details.explanation));
+                    self.grow("refusal", explanation, out);
                 }
+                self.end(finish_reason(&reason), out);
             }
             "message_stop" => self.stop(out),
             _ => {}
@@ -240,10 +244,10 @@ fn read<'a, T: serde::Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// OpenAI's word for an Anthropic stop reason.
+/// OpenAI's word for an Anthropic stop reason. A turn that paused or outgrew the context is cut off, not finished.
 fn finish_reason(stop_reason: &str) -> &'static str {
     match stop_reason {
-        "max_tokens" | "model_context_window_exceeded" => "length",
+        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => "length",
         "tool_use" => "tool_calls",
         "refusal" => "content_filter",
         _ => "stop",
@@ -251,12 +255,13 @@ fn finish_reason(stop_reason: &str) -> &'static str {
 }
 
 fn usage_of(usage: &Usage) -> Value {
-    let prompt = [usage.cached_input, usage.cache_write_5m, usage.cache_write_1h].into_iter().fold(usage.input, u64::saturating_add);
+    let written = usage.cache_write_5m.saturating_add(usage.cache_write_1h);
+    let prompt = usage.input.saturating_add(usage.cached_input).saturating_add(written);
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": usage.output,
         "total_tokens": prompt.saturating_add(usage.output),
-        "prompt_tokens_details": {"cached_tokens": usage.cached_input},
+        "prompt_tokens_details": {"cached_tokens": usage.cached_input, "cache_write_tokens": written},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     })
 }
@@ -371,11 +376,18 @@ mod tests {
             ("model_context_window_exceeded", "length"),
             ("tool_use", "tool_calls"),
             ("refusal", "content_filter"),
-            ("pause_turn", "stop"),
+            ("pause_turn", "length"),
         ] {
             let chunks = translate(false, &[START, &end(stop), STOP]);
             assert_eq!(chunks[1]["choices"][0]["finish_reason"], finish, "{stop}");
         }
+    }
+
+    #[test]
+    fn what_is_said_of_a_refusal_is_kept() {
+        let refusal = r#"{"type":"message_delta","delta":{"stop_reason":"refusal","stop_details":{"type":"refusal","explanation":"No."}}}"#;
+        let chunks = translate(false, &[START, refusal, STOP]);
+        assert_eq!(deltas(&chunks), [json!({"role": "assistant", "content": ""}), json!({"refusal": "No."}), json!({})]);
     }
 
     #[test]
