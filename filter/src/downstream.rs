@@ -175,7 +175,7 @@ impl Downstream {
             host::discard_request_body(size);
             return;
         }
-        let max_bytes = self.host.snapshot().map_or(DEFAULT_MAX_BODY_BYTES, |snapshot| snapshot.catalog.limits.max_body_bytes);
+        let max_bytes = self.max_body_bytes();
         let grown = (size.saturating_sub(self.body_size) as u64).saturating_mul(COPIES);
         self.body_size = size;
         if size as u64 > max_bytes {
@@ -201,6 +201,10 @@ impl Downstream {
 
     fn request_action(&self) -> Action {
         if matches!(self.way, Way::Held | Way::Answered) { Action::Pause } else { Action::Continue }
+    }
+
+    fn max_body_bytes(&self) -> u64 {
+        self.host.snapshot().map_or(DEFAULT_MAX_BODY_BYTES, |snapshot| snapshot.catalog.limits.max_body_bytes)
     }
 
     fn hold(&mut self, bytes: u64) -> bool {
@@ -236,10 +240,16 @@ impl Context for Downstream {
 
 impl HttpContext for Downstream {
     fn on_http_request_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
+        let head = host::request_head();
+        let announced = head.headers.get("content-length").and_then(|length| length.parse::<u64>().ok());
         if end_of_stream {
             self.body = Body::Whole;
+        } else if announced.is_some_and(|bytes| bytes > self.max_body_bytes()) {
+            // Nothing of it is kept: a fast sender could otherwise fill Envoy's buffer before the filter sees how much came, and Envoy
+            // would refuse it in plain text.
+            self.body = Body::TooLarge;
         }
-        let turn = Stage::open(host::request_head(), &*self.host);
+        let turn = Stage::open(head, &*self.host);
         if let Some(event) = self.perform(turn) {
             self.feed(event);
         }

@@ -1,5 +1,8 @@
 //! Answers that were given before: to whom, for what, for how long.
 
+// Helpers of tests: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium::mock_provider::Behaviour;

@@ -1,8 +1,11 @@
 //! The catalog while calls go on: edits act without a restart, a bad one does nothing, and an https provider is who it says.
 
+// Helpers of tests: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use proxium::mock_provider::{ANY, Behaviour, Mock};
 use proxium_e2e::{BOUND, Call, Dir, Key, Mocks, Response, Stack, catalog, chat, eventually};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -93,13 +96,12 @@ async fn a_call_under_way_ends_on_the_catalog_it_began_with() {
         stack.edit_catalog(|yaml| {
             let price = "price_usd_per_mtok: {input: 1, cached_input: 0.1, output: 10}";
             assert!(yaml.contains(price), "{yaml}");
-            yaml.replacen(price, "price_usd_per_mtok: {input: 100, output: 1000}", 1).replacen(
-                "m1: {provider: first",
-                "m1: {provider: second",
-                1,
-            )
+            yaml.replacen(price, "price_usd_per_mtok: {input: 100, output: 1000}", 1)
+                .replacen("m1: {provider: first", "m1: {provider: second", 1)
+                .replacen("models:\n", "models:\n  new: {provider: third, free: true}\n", 1)
         });
-        answered("the edit acts", &stack, &key, "m1", |answer| answer.header("x-proxium-cost-usd") == Some("0.0031")).await;
+        answered("the edit acts", &stack, &key, "new", by("new")).await;
+        answered("the new price too", &stack, &key, "m1", |answer| answer.header("x-proxium-cost-usd") == Some("0.0031")).await;
         gate.open();
     };
     let (answer, ()) = tokio::join!(under_way, edit);
@@ -166,6 +168,8 @@ struct Authority {
 impl Authority {
     fn new(dir: &Path, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // Its own name: a certificate whose issuer has the name of its subject counts as self-signed.
+        params.distinguished_name.push(DnType::CommonName, format!("proxium test CA {name}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let bundle = dir.join(format!("{name}.pem"));

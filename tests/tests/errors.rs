@@ -1,5 +1,8 @@
 //! Every way proxium says no: status, code, headers, shape; and that it recovers by itself.
 
+// Helpers of tests: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Response, Stack, chat, eventually};
 use serde_json::{Value, json};
@@ -17,7 +20,7 @@ fn refused(answer: &Response, status: u16, code: &str, param: Value) -> Value {
     let body = answer.json();
     let error = &body["error"];
     assert_eq!((&error["code"], &error["param"]), (&json!(code), &param), "{body}");
-    assert!(error["message"].as_str().is_some_and(|message| message.len() > 20) && error["type"].is_string(), "{body}");
+    assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()) && error["type"].is_string(), "{body}");
     error.clone()
 }
 

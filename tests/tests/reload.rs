@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
-use proxium_e2e::{BOUND, Call, Envoy, Stack, chat, eventually};
+use proxium::mock_provider::{Behaviour, Gate};
+use proxium_e2e::{BOUND, Call, Envoy, Key, Response, Stack, binaries, chat, eventually};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ struct Load {
 }
 
 impl Load {
-    fn on(stack: &Stack, key: &proxium_e2e::Key) -> Self {
+    fn on(stack: &Stack, key: &Key) -> Self {
         let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let caller = |_| {
             let (stop, next, key, caller) = (stop.clone(), next.clone(), key.clone(), stack.envoys[0].caller());
@@ -45,6 +46,22 @@ impl Load {
     }
 }
 
+/// Ten calls that last until the gate opens.
+async fn long_calls(stack: &Stack, key: &Key) -> (Gate, Vec<Running>) {
+    let gate = stack.mocks.second.gate();
+    let calls = (0..10).map(|number| stack.envoys[0].begin(Call::chat(key, &chat("m2", &format!("long {number}"))))).collect();
+    eventually("the long calls are at their provider", BOUND, || std::future::ready(gate.waiting() == 10)).await;
+    (gate, calls)
+}
+
+type Running = tokio::task::JoinHandle<Result<Response, reqwest::Error>>;
+
+async fn all_answered(calls: Vec<Running>) {
+    for call in calls {
+        let _ = call.await.unwrap().unwrap().expect(200);
+    }
+}
+
 /// Renders with this setting and waits until every worker has it.
 async fn set_other_paths(envoy: &mut Envoy, setting: &str) {
     envoy.set_flags(&["--other-paths", setting]);
@@ -68,7 +85,7 @@ async fn every_worker_answers(envoy: &Envoy, setting: &str) {
 
 /// The stack's filter with a section that changes nothing but its bytes.
 fn other_filter(stack: &Stack, number: u8) -> PathBuf {
-    let mut code = std::fs::read(proxium_e2e::binaries::wasm()).expect("the filter");
+    let mut code = std::fs::read(binaries::wasm()).expect("the filter");
     code.extend([0, 3, 1, b'n', number]);
     let path = stack.envoys[0].files().with_extension(format!("{number}.wasm"));
     std::fs::write(&path, code).expect("another filter");
@@ -79,34 +96,27 @@ fn other_filter(stack: &Stack, number: u8) -> PathBuf {
 async fn ten_reloads_of_the_configuration_under_load_fail_no_call() {
     let mut stack = Stack::start().await;
     let key = stack.key().await;
-    // Calls that last over all reloads.
-    let gate = stack.mocks.second.gate();
-    let long: Vec<_> = (0..10).map(|number| stack.envoys[0].begin(Call::chat(&key, &chat("m2", &format!("long {number}"))))).collect();
-    eventually("the long calls are at their provider", BOUND, || std::future::ready(gate.waiting() == 10)).await;
+    let (gate, long) = long_calls(&stack, &key).await;
     let load = Load::on(&stack, &key);
     for number in 0..10 {
         set_other_paths(&mut stack.envoys[0], ["not_found", "continue"][number % 2]).await;
     }
     let calls = load.end().await;
     gate.open();
-    for call in long {
-        let _ = call.await.unwrap().unwrap().expect(200);
-    }
+    all_answered(long).await;
     let closed = stack.closed_books(&key, calls + 10).await;
     assert_eq!(closed.count("expired"), 0);
     eprintln!("measured: {calls} calls and 10 long ones over 10 configuration reloads, 0 failed, 0 holds expired");
 }
 
 /// Calls that are answered while no control plane hears of their end: all their settlements are in the outbox.
-async fn fill_the_outbox(stack: &Stack, key: &proxium_e2e::Key, count: usize) {
+async fn fill_the_outbox(stack: &Stack, key: &Key, count: usize) {
     let gate = stack.mocks.first.gate();
     let calls: Vec<_> = (0..count).map(|number| stack.envoys[0].begin(Call::chat(key, &chat("m1", &format!("kept {number}"))))).collect();
     eventually("all calls are at the provider", BOUND, || std::future::ready(gate.waiting() as usize == count)).await;
     stack.control_planes[0].process().pause();
     gate.open();
-    for call in calls {
-        let _ = call.await.unwrap().unwrap().expect(200);
-    }
+    all_answered(calls).await;
     eventually("the outbox says how many it keeps", BOUND, || async {
         let pending = stack.envoys[0].stat(PENDING).await as usize;
         if pending == count { Ok(()) } else { Err(pending) }
@@ -135,22 +145,27 @@ async fn unacknowledged_settlements_survive_a_reload_of_the_configuration() {
 async fn unacknowledged_settlements_survive_a_new_filter() {
     let mut stack = Stack::start().await;
     let key = stack.key_with(json!({}), json!({"ceilings": {"calls_per_hour": 1000}})).await;
+    let (gate, long) = long_calls(&stack, &key).await;
     fill_the_outbox(&stack, &key, 200).await;
     let filter = other_filter(&stack, 1);
     stack.envoys[0].set_wasm(&filter);
     // The setting shows when the new filter is live.
     set_other_paths(&mut stack.envoys[0], "not_found").await;
+    // The old one lives until its last call has ended.
+    gate.open();
+    all_answered(long).await;
     stack.control_planes[0].process().resume();
-    let closed = stack.closed_books(&key, 200).await;
-    assert_eq!((closed.count("call"), closed.count("expired")), (200, 0));
+    let closed = stack.closed_books(&key, 210).await;
+    assert_eq!((closed.count("call"), closed.count("expired")), (210, 0));
     eventually("the outbox is empty", BOUND, || async { stack.envoys[0].stat(PENDING).await == 0 }).await;
-    eprintln!("measured: 200 settlements in the outbox when the filter was replaced, 0 lost, 0 holds expired");
+    eprintln!("measured: 210 settlements unacknowledged when the filter was replaced, 0 lost, 0 holds expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_filter_under_load_fails_no_call() {
     let mut stack = Stack::start().await;
     let key = stack.key().await;
+    let (gate, long) = long_calls(&stack, &key).await;
     let load = Load::on(&stack, &key);
     for (number, setting) in [(1, "not_found"), (2, "continue")] {
         let filter = other_filter(&stack, number);
@@ -158,9 +173,11 @@ async fn a_new_filter_under_load_fails_no_call() {
         set_other_paths(&mut stack.envoys[0], setting).await;
     }
     let calls = load.end().await;
-    let closed = stack.closed_books(&key, calls).await;
+    gate.open();
+    all_answered(long).await;
+    let closed = stack.closed_books(&key, calls + 10).await;
     assert_eq!(closed.count("expired"), 0);
-    eprintln!("measured: {calls} calls over two new filters, 0 failed, 0 holds expired");
+    eprintln!("measured: {calls} calls and 10 long ones over two new filters, 0 failed, 0 holds expired");
 }
 
 /// Replaces a text in `ecds.yaml` as a rendering would.
@@ -192,7 +209,6 @@ async fn a_bad_plugin_configuration_is_refused_and_the_old_one_serves() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_ends_of_callouts_leave_the_workers_serving() {
-    use proxium::mock_provider::Behaviour;
     let stack = Stack::start().await;
     let key = stack.key().await;
     let envoy = &stack.envoys[0];
@@ -280,7 +296,7 @@ async fn a_trap_is_a_quick_503_and_passes_nothing_unauthenticated() {
     assert_eq!(stack.mocks.first.calls("m1"), calls);
 
     // The filter that does not trap brings it back.
-    stack.envoys[0].set_wasm(&proxium_e2e::binaries::wasm());
+    stack.envoys[0].set_wasm(&binaries::wasm());
     stack.envoys[0].render();
     eventually("calls are served again", BOUND, || async {
         for _ in 0..16 {

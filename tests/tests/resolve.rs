@@ -1,5 +1,8 @@
 //! Which models a name stands for: four levels, then what the key may use.
 
+// Helpers of tests: a panic is how a test fails.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Response, Stack, chat, eventually};
 use serde_json::{Value, json};
