@@ -1,5 +1,7 @@
 //! Large requests and answers pass up to what is stated, and too many of them at once are refused without harm.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Envoy, Key, Stack, chat, eventually};
 use serde_json::json;
