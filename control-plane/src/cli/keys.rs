@@ -81,9 +81,7 @@ pub fn run(remote: &Remote, command: Command) -> Result<Answer, Fault> {
     match command {
         Command::List { project } => remote.get(&path(["projects", &project, "keys"])),
         Command::Get(which) => remote.get(&which.path()),
-        Command::Create { project, fields } => {
-            remote.send(Method::POST, &path(["projects", &project, "keys"]), fields.document()?.value())
-        }
+        Command::Create { project, fields } => remote.send(Method::POST, &path(["projects", &project, "keys"]), fields.document()?.value()),
         Command::Update { which, fields } => remote.send(Method::PATCH, &which.path(), fields.document()?.value()),
         Command::Revoke(which) => remote.send(Method::PATCH, &which.path(), &json!({"revoked": true})),
         Command::Delete(which) => remote.delete(&which.path()),

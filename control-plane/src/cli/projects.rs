@@ -68,9 +68,7 @@ pub fn run(remote: &Remote, command: Command) -> Result<Answer, Fault> {
         Command::List => remote.get("projects"),
         Command::Get { project } => remote.get(&path(["projects", &project])),
         Command::Create(fields) => remote.send(Method::POST, "projects", fields.document()?.value()),
-        Command::Update { project, fields } => {
-            remote.send(Method::PATCH, &path(["projects", &project]), fields.document()?.value())
-        }
+        Command::Update { project, fields } => remote.send(Method::PATCH, &path(["projects", &project]), fields.document()?.value()),
         Command::Delete { project } => remote.delete(&path(["projects", &project])),
     }
 }

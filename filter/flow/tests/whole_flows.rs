@@ -413,7 +413,9 @@ fn an_answer_of_the_control_plane_that_cannot_be_taken_ends_the_call() {
     assert_eq!(code(&turn), (503, "overloaded".into()));
     assert!(released(&turn));
     let recording = script.answer(script.admitted(&[], REQUEST), 200, ANSWER);
-    assert!(matches!(recording.stage.step(Event::Overloaded, &script).effects.as_slice(), [Effect::Respond(answer)] if answer.status == 200));
+    assert!(
+        matches!(recording.stage.step(Event::Overloaded, &script).effects.as_slice(), [Effect::Respond(answer)] if answer.status == 200)
+    );
 }
 
 #[test]
