@@ -1,5 +1,7 @@
 //! Breakers and rests: a credential that fails is left alone, and only what speaks against it counts.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Mocks, Response, Stack, catalog, chat, eventually};
 use serde_json::json;

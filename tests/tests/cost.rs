@@ -1,5 +1,7 @@
 //! What a call costs, to the nano-USD, and who pays when its caller leaves.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium::mock_provider::{ANY, Behaviour, Mock};

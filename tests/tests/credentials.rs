@@ -1,5 +1,7 @@
 //! Which credential goes where, and that nothing else does.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use proxium::mock_provider::{ANY, Behaviour, Captured, Mock};
 use proxium_e2e::{BOUND, Call, Key, Response, Stack, chat, eventually};
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! The time of a call: over the whole chain, shortened by the caller or by the operator.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Mocks, Response, Stack, catalog, chat, eventually};
 use serde_json::{Value, json};

@@ -1,5 +1,7 @@
 //! What comes of an attempt, row by row of the outcome table, and what a chain says that failed whole.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+
 use proxium::mock_provider::Behaviour;
 use proxium_e2e::{BOUND, Key, Mocks, Port, Response, Stack, catalog, chat, eventually};
 use serde_json::json;
