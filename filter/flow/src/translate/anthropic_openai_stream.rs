@@ -6,7 +6,7 @@
 //! | `content` | a text block |
 //! | `reasoning_content`, `reasoning` | left out: a thinking block without a signature would be refused in the next turn |
 //! | `refusal` | a text block, and the stop reason `refusal` |
-//! | `tool_calls` | `tool_use` blocks, one after the other ([`super::blocks`]) |
+//! | `tool_calls` | `tool_use` blocks, one after the other (`blocks.rs`) |
 //! | `finish_reason` | the blocks end; `stop_reason` of `message_delta` |
 //! | usage | `usage` of `message_delta`, and of `message_start` if it is known by then |
 //! | `error` | `error` |
