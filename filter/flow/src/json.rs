@@ -78,6 +78,13 @@ impl Document {
         self.members.iter().find(|member| member.name == name).map(|member| member.value.clone())
     }
 
+    /// Gives the memory back once nothing more is made of the body.
+    pub fn forget(&mut self) {
+        self.text = String::new();
+        self.canonical = Vec::new();
+        self.members = Vec::new();
+    }
+
     /// The body with top-level members set (`Some`, literal JSON) or left out (`None`); all others are as they came, byte by byte.
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&str>)]) -> Vec<u8> {
