@@ -45,7 +45,7 @@ test-wasm: ## The tests of the flow core and the messages, run as wasm
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$$runner cargo test --target wasm32-unknown-unknown -p proxium-flow -p proxium-wire
 
 test-e2e: build ## End to end: real Envoy, real Redis, mock providers
-	$(envoy); $(redis); cargo test -p proxium-e2e
+	$(envoy); $(redis); cargo test -p proxium-e2e --no-fail-fast
 
 check: ## Formatting, lints, docs
 	@.dev/tools lints wasm >/dev/null
