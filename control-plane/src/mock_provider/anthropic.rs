@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 pub(super) fn error(status: u16) -> Value {
     let kind = match status {
+        400 => "invalid_request_error",
         429 => "rate_limit_error",
         529 => "overloaded_error",
         _ => "api_error",
@@ -93,7 +94,9 @@ pub(super) fn stream(call: &Call, answer: &Answer, id: &str) -> Vec<String> {
         }
         usage
     });
-    let mut events = vec![event(&json!({"type": "message_start", "message": message(call, id, &json!([]), json!({"stop_reason": null, "stop_sequence": null}), at_start)}))];
+    let mut events = vec![event(
+        &json!({"type": "message_start", "message": message(call, id, &json!([]), json!({"stop_reason": null, "stop_sequence": null}), at_start)}),
+    )];
     if !answer.no_choices {
         for (index, part) in call.parts(answer).iter().enumerate() {
             let (start, deltas) = block_stream(part);

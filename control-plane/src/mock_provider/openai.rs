@@ -34,7 +34,8 @@ fn finish_reason<'a>(answer: &'a Answer, parts: &[Part]) -> &'a str {
 }
 
 fn message(parts: &[Part]) -> Value {
-    let mut message = Map::from_iter([("role".into(), json!("assistant")), ("content".into(), json!(null)), ("refusal".into(), json!(null))]);
+    let mut message =
+        Map::from_iter([("role".into(), json!("assistant")), ("content".into(), json!(null)), ("refusal".into(), json!(null))]);
     for part in parts {
         match part {
             Part::Thinking { text, .. } => drop(message.insert("reasoning_content".into(), json!(text))),
