@@ -21,7 +21,8 @@ fn catalog(mocks: &Mocks, refusing: SocketAddr) -> String {
         for script in SCRIPTS.into_iter().chain(["dead"]) {
             let name = format!("{dialect}-{script}");
             let addr = if script == "dead" { refusing } else { mocks.first.addr() };
-            providers += &format!("  {name}: {{dialect: {dialect}, endpoint: \"http://{addr}/v1\", credential: {{env: FIRST_CREDENTIAL}}}}\n");
+            providers +=
+                &format!("  {name}: {{dialect: {dialect}, endpoint: \"http://{addr}/v1\", credential: {{env: FIRST_CREDENTIAL}}}}\n");
             // No Gpt and no Claude: what such a model cannot do is not known, so that nothing is left out for its sake.
             models += &format!(
                 "  {name}: {{provider: {name}, upstream: {dialect}-mock-{script}, max_output_tokens: 4000, \
@@ -103,7 +104,11 @@ impl Sdk {
         let key = self.stack.key().await;
         let narrow = self.stack.key_with(json!({}), json!({"allowed_models": ["openai-length"]})).await;
         command.arg(binaries::in_repo("tests/tests/sdk").join(script));
-        command.env("BASE_URL", format!("http://{}", self.stack.envoys[0].listen().addr())).env("KEY", &key.text).env("NARROW_KEY", &narrow.text).env("NO_PROXY", "*");
+        command
+            .env("BASE_URL", format!("http://{}", self.stack.envoys[0].listen().addr()))
+            .env("KEY", &key.text)
+            .env("NARROW_KEY", &narrow.text)
+            .env("NO_PROXY", "*");
         command.stdin(Stdio::null()).kill_on_drop(true);
         for dialect in DIALECTS {
             // Used up by one call: the key's window is told by the second.
