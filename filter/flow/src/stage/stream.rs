@@ -139,7 +139,7 @@ impl Streaming {
     }
 
     /// Settles what came, however the stream ended.
-    pub fn settle(mut self, by_client: bool, world: &impl World) -> Settlement {
+    pub fn settle(mut self, by_client: bool, world: &impl World) -> Option<Settlement> {
         let now_ms = world.now_ms();
         let ended = self.meter.ended();
         let (word, outcome) = match (ended && !self.meter.failed(), by_client) {
