@@ -1,5 +1,7 @@
 //! The official SDKs as clients: a stack whose models are scripts of the mock provider, and the run of a client script against it.
 
+#![allow(clippy::print_stdout)] // `--nocapture` shows what a script checked
+
 use crate::{Mocks, Port, Stack, binaries};
 use proxium::mock_provider::Behaviour;
 use serde_json::json;
@@ -118,7 +120,6 @@ impl Sdk {
             let output = tokio::time::timeout(PATIENCE, run).await.expect("the script ends").expect("the script starts");
             let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
             assert!(output.status.success(), "{script} over {dialect}:\n{told}");
-            #[allow(clippy::print_stdout)] // `--nocapture` shows it
             println!("{script} over {dialect}:\n{told}");
         }
     }
