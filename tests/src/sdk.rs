@@ -1,5 +1,7 @@
 //! The official SDKs as clients: a stack whose models are scripts of the mock provider, and the run of a client script against it.
 
+#![allow(clippy::print_stdout)] // `--nocapture` shows what a script checked
+
 use crate::{Mocks, Port, Stack, binaries};
 use proxium::mock_provider::Behaviour;
 use serde_json::json;
