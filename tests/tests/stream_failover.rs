@@ -192,9 +192,9 @@ async fn a_failed_chain_is_told_in_the_callers_words(path: &str) {
         assert_eq!(message(&json), "No model could answer (m1: status_500; a2: status_503). Try again later.");
         assert_eq!(failed.header("retry-after"), Some("9"));
         given_back(&stack, &key).await;
-
+    }
+    for (ask, first, second) in [(Ask::Chat, "m1", "m2"), (Ask::Messages, "a1", "a2")] {
         let busy = |ms| Behaviour::status(429).header("retry-after-ms", ms);
-        let (first, second) = if ask == Ask::Chat { ("m1", "m2") } else { ("a1", "a2") };
         stack.mocks.first.next(first, [busy("30000")]);
         stack.mocks.second.next(second, [busy("20000")]);
         let chain = format!("{first}-{second}");
@@ -206,13 +206,11 @@ async fn a_failed_chain_is_told_in_the_callers_words(path: &str) {
         ask.is_error(&json, "providers_failed");
         assert_eq!(message(&json), format!("No model could answer ({first}: resting; {second}: resting). Try again later."));
         given_back(&stack, &key).await;
-        // They rest now; the other dialect's lanes do not.
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_failed_whole_is_told_in_the_callers_words() {
-    // The first row of the second endpoint needs m1 and a2 awake, so each endpoint has a stack.
     a_failed_chain_is_told_in_the_callers_words("router").await;
 }
 

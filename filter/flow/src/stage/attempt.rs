@@ -22,7 +22,7 @@ pub(super) const TO_CLIENT: &[&str] = &["content-type", "retry-after", "x-reques
 pub(super) const CLAIM_SLACK_MS: u64 = 1_000;
 
 /// A timer and the wall clock may differ by this when the last attempt ends with the deadline.
-const TIMER_SLACK_MS: u64 = 10;
+pub(super) const TIMER_SLACK_MS: u64 = 10;
 
 /// A call that waits for a provider.
 #[derive(Debug)]
