@@ -18,13 +18,18 @@ fn events_to_three(model: &str) -> usize {
 
 async fn record(stack: &Stack, key: &Key, answer: &Streamed) -> HashMap<String, String> {
     let id = answer.header("x-proxium-request-id").unwrap();
-    eventually("the ledger record", BOUND, || async { stack.ledger(&key.project).await.into_iter().find(|record| record["id"] == id) }).await
+    eventually("the ledger record", BOUND, || async { stack.ledger(&key.project).await.into_iter().find(|record| record["id"] == id) })
+        .await
 }
 
 /// What must be true of every broken stream.
 async fn is_broken(stack: &Stack, key: &Key, ask: Ask, model: &str, answer: &Streamed, row: &str) {
     assert_eq!(answer.status, 200, "{row}");
-    assert!(!answer.is_terminated() && !answer.raw().contains("[DONE]") && !answer.raw().contains("message_stop"), "{row}: {}", answer.raw());
+    assert!(
+        !answer.is_terminated() && !answer.raw().contains("[DONE]") && !answer.raw().contains("message_stop"),
+        "{row}: {}",
+        answer.raw()
+    );
     // Only the error's `stop_reason`s and `finish_reason`s that the provider sent may be there, and it sent none.
     let finished = answer.json().iter().any(|event| {
         event.pointer("/choices/0/finish_reason").or_else(|| event.pointer("/delta/stop_reason")).is_some_and(|reason| !reason.is_null())
@@ -53,11 +58,11 @@ async fn is_broken(stack: &Stack, key: &Key, ask: Ask, model: &str, answer: &Str
 async fn whatever_way_the_provider_ends_it() {
     let stack = Stack::builder().catalog(catalog::both_dialects).and_catalog(PATIENT).start().await;
     let mut calls = 0;
-    let key = stack.key_with(json!({"monthly_cap_usd": 10}), json!({"ceilings": {"calls_per_hour": 1000, "tokens_per_minute": 1_000_000}})).await;
+    let key =
+        stack.key_with(json!({"monthly_cap_usd": 10}), json!({"ceilings": {"calls_per_hour": 1000, "tokens_per_minute": 1_000_000}})).await;
     for ask in BOTH {
         for (model, second) in [("m1", "m2"), ("a1", "a2")] {
-            for (end, reaches) in
-                [(ProviderEnd::Whole, End::Whole), (ProviderEnd::Closed, End::Whole), (ProviderEnd::Cut, End::Incomplete)]
+            for (end, reaches) in [(ProviderEnd::Whole, End::Whole), (ProviderEnd::Closed, End::Whole), (ProviderEnd::Cut, End::Incomplete)]
             {
                 let row = format!("{ask:?} over {model}: {end:?}");
                 stack.mocks.first.next(model, [Behaviour::answer().text(TEXT).broken(events_to_three(model), end)]);
@@ -120,7 +125,11 @@ async fn in_the_middle_of_an_event() {
 async fn by_an_error_of_the_provider() {
     let stack = Stack::builder().catalog(catalog::both_dialects).and_catalog(PATIENT).start().await;
     let key = stack.key().await;
-    let openai = ["data: {\"id\":\"1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"one two three \"}}]}\n\n", "data: {\"error\":{\"message\":\"too busy\",\"type\":\"server_error\",\"param\":null,\"code\":null}}\n\n", "data: [DONE]\n\n"];
+    let openai = [
+        "data: {\"id\":\"1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"one two three \"}}]}\n\n",
+        "data: {\"error\":{\"message\":\"too busy\",\"type\":\"server_error\",\"param\":null,\"code\":null}}\n\n",
+        "data: [DONE]\n\n",
+    ];
     let anthropic = [
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"a1\",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":6,\"output_tokens\":1}}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"one two three \"}}\n\n",
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"too busy\"}}\n\n",
@@ -143,7 +152,11 @@ async fn by_an_error_of_the_provider() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn and_the_breaker_counts_it() {
-    let stack = Stack::builder().catalog(catalog::both_dialects).and_catalog("breaker: {consecutive_failures: 3, min_requests: 1000}").start().await;
+    let stack = Stack::builder()
+        .catalog(catalog::both_dialects)
+        .and_catalog("breaker: {consecutive_failures: 3, min_requests: 1000}")
+        .start()
+        .await;
     let key = stack.key().await;
     for (number, end) in [ProviderEnd::Whole, ProviderEnd::Cut, ProviderEnd::Closed].into_iter().enumerate() {
         // One cut stream, or two, leave it closed.
@@ -162,7 +175,11 @@ async fn and_the_breaker_counts_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn by_the_callers_own_deadline() {
-    let stack = Stack::builder().catalog(catalog::both_dialects).and_catalog("breaker: {consecutive_failures: 2, min_requests: 1000}").start().await;
+    let stack = Stack::builder()
+        .catalog(catalog::both_dialects)
+        .and_catalog("breaker: {consecutive_failures: 2, min_requests: 1000}")
+        .start()
+        .await;
     let key = stack.key().await;
     for ask in BOTH {
         for number in 0..3 {

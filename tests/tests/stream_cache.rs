@@ -26,7 +26,9 @@ fn content(ask: Ask, unary: &Value) -> Value {
     match ask {
         Ask::Chat => {
             let choice = &unary["choices"][0];
-            json!([choice["message"]["content"], choice["message"]["tool_calls"], choice["finish_reason"]])
+            // Without text: a stream begins with an empty string or null, an answer has null.
+            let text = choice["message"]["content"].as_str().unwrap_or_default();
+            json!([text, choice["message"]["tool_calls"], choice["finish_reason"]])
         }
         Ask::Messages => json!([unary["content"], unary["stop_reason"]]),
     }
@@ -55,7 +57,11 @@ async fn either_mode_from_either(path: &str) {
                 assert_eq!(stack.mocks.first.calls(ANY), 1, "{row}");
                 let books = stack.closed_books(&key, 3).await;
                 assert_eq!(books.calls, 1, "{row}: a hit uses no slot");
-                assert_eq!(books.ledger.iter().filter(|record| record["cached"] == "1" && record["cost_nano_usd"] == "0").count(), 2, "{row}");
+                assert_eq!(
+                    books.ledger.iter().filter(|record| record["cached"] == "1" && record["cost_nano_usd"] == "0").count(),
+                    2,
+                    "{row}"
+                );
             }
         }
     }
@@ -94,7 +100,12 @@ async fn a_hit_has_the_usage_chunk_for_who_asks() {
 
 /// Two parallel tool calls, their pieces interleaved.
 fn openai_tools() -> Vec<String> {
-    let chunk = |delta: Value, finish: Value| format!("data: {}\n\n", json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}));
+    let chunk = |delta: Value, finish: Value| {
+        format!(
+            "data: {}\n\n",
+            json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m1", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        )
+    };
     let start = |index: u32, name: &str| json!({"tool_calls": [{"index": index, "id": format!("call_{index}"), "type": "function", "function": {"name": name, "arguments": ""}}]});
     let piece = |index: u32, text: &str| json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]});
     let mut chunks: Vec<String> = [
@@ -110,20 +121,29 @@ fn openai_tools() -> Vec<String> {
     .map(|delta| chunk(delta, Value::Null))
     .collect();
     chunks.push(chunk(json!({}), json!("tool_calls")));
-    chunks.push("data: {\"id\":\"chatcmpl-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":7,\"total_tokens\":16}}\n\n".into());
+    chunks.push(
+        "data: {\"id\":\"chatcmpl-1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":7,\"total_tokens\":16}}\n\n"
+            .into(),
+    );
     chunks.push("data: [DONE]\n\n".into());
     chunks
 }
 
 fn anthropic_tools() -> Vec<String> {
     let event = |data: Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
-    let mut events = vec![event(json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "a1", "content": [], "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": 9, "output_tokens": 1}}}))];
+    let mut events = vec![event(
+        json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant", "model": "a1", "content": [], "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": 9, "output_tokens": 1}}}),
+    )];
     for (index, name, pieces) in [(0, "weather", ["{\"city\":", "\"Paris\"}"]), (1, "time", ["{\"zone\":", "\"CET\"}"])] {
         events.push(event(json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": format!("call_{index}"), "name": name, "input": {}}})));
-        events.extend(pieces.map(|piece| event(json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": piece}}))));
+        events.extend(pieces.map(|piece| {
+            event(json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": piece}}))
+        }));
         events.push(event(json!({"type": "content_block_stop", "index": index})));
     }
-    events.push(event(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"output_tokens": 7}})));
+    events.push(event(
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": {"output_tokens": 7}}),
+    ));
     events.push(event(json!({"type": "message_stop"})));
     events
 }
@@ -138,7 +158,10 @@ async fn tool_calls_come_back_whole() {
             stack.mocks.first.next(model, [Behaviour::sse(events)]);
             let mut body = ask.body(model, "where and when?");
             body["tools"] = match ask {
-                Ask::Chat => json!(["weather", "time"].map(|name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}))),
+                Ask::Chat => json!(
+                    ["weather", "time"]
+                        .map(|name| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}))
+                ),
                 Ask::Messages => json!(["weather", "time"].map(|name| json!({"name": name, "input_schema": {"type": "object"}}))),
             };
             let (made, answer) = ask_in(&stack, &key, ask, &body, true).await;
@@ -147,12 +170,22 @@ async fn tool_calls_come_back_whole() {
                     assert_eq!(made["choices"][0]["finish_reason"], "tool_calls", "{row}: {made}");
                     let calls = made["choices"][0]["message"]["tool_calls"].as_array().unwrap().iter();
                     let text = |value: &Value| value.as_str().unwrap().to_owned();
-                    calls.map(|call| (text(&call["id"]), text(&call["function"]["name"]), serde_json::from_str(&text(&call["function"]["arguments"])).unwrap())).collect()
+                    calls
+                        .map(|call| {
+                            (
+                                text(&call["id"]),
+                                text(&call["function"]["name"]),
+                                serde_json::from_str(&text(&call["function"]["arguments"])).unwrap(),
+                            )
+                        })
+                        .collect()
                 }
                 Ask::Messages => {
                     assert_eq!(made["stop_reason"], "tool_use", "{row}: {made}");
                     let blocks = made["content"].as_array().unwrap().iter().filter(|block| block["type"] == "tool_use");
-                    blocks.map(|block| (block["id"].as_str().unwrap().into(), block["name"].as_str().unwrap().into(), block["input"].clone())).collect()
+                    blocks
+                        .map(|block| (block["id"].as_str().unwrap().into(), block["name"].as_str().unwrap().into(), block["input"].clone()))
+                        .collect()
                 }
             };
             let expected = [("call_0", "weather", json!({"city": "Paris"})), ("call_1", "time", json!({"zone": "CET"}))];
@@ -175,7 +208,8 @@ async fn kept_under_who_answered(path: &str) {
         let chain = format!("{first}-{second}");
         stack.mocks.first.next(first, [Behaviour::status(503)]);
         stack.mocks.second.next(second, [Behaviour::answer().text("said by the second")]);
-        let told = |answer: &Streamed| ["x-proxium-cache", "x-proxium-model"].map(|name| answer.header(name).unwrap_or_default().to_owned());
+        let told =
+            |answer: &Streamed| ["x-proxium-cache", "x-proxium-model"].map(|name| answer.header(name).unwrap_or_default().to_owned());
         let answer = stack.streamed(&ask.stream(&key, &chain, "hello")).await.whole();
         assert_eq!(told(&answer), ["miss", second], "{path}");
         stack.kept(&key.project, &answer.answer()).await;

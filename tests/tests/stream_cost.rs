@@ -59,7 +59,7 @@ async fn a_stream_costs_what_its_unary_twin_costs(path: &str) {
             }
             let sum: u64 = tokens.iter().sum();
             for record in records(&stack, &key, 2).await {
-                let names = ["input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens"];
+                let names = ["input_tokens", "cached_input_tokens", "cache_write_5m_tokens", "output_tokens"];
                 assert_eq!(names.map(|name| record[name].parse::<u64>().unwrap()), *tokens, "{row}: {record:?}");
                 let names = ["kind", "model", "cost_nano_usd", "calls", "tokens", "estimated", "abandoned"];
                 let expected = ["call", model, &cost.to_string(), "1", &sum.to_string(), "0", "0"];
@@ -147,7 +147,8 @@ async fn usage_is_seen_by_who_asked(path: &str) {
         let events = answer.json();
         let of = |kind: &str| events.iter().find(|event| event["type"] == kind).unwrap().clone();
         assert_eq!(of("message_delta")["usage"]["output_tokens"], 4, "{path}: {model}: {}", answer.raw());
-        let input = [of("message_delta")["usage"]["input_tokens"].as_u64(), of("message_start")["message"]["usage"]["input_tokens"].as_u64()];
+        let input =
+            [of("message_delta")["usage"]["input_tokens"].as_u64(), of("message_start")["message"]["usage"]["input_tokens"].as_u64()];
         assert!(input.contains(&Some(12)), "{path}: {model}: {}", answer.raw());
         if model == "m1" {
             assert_eq!(input[0], Some(12), "{path}: {}", answer.raw());
@@ -204,7 +205,13 @@ async fn the_last_usage_of_a_stream_counts_and_none_is_summed() {
 async fn bytes_pass_as_they_come_but_for_the_usage_that_nobody_asked_for() {
     let stack = Stack::builder().catalog(catalog::both_dialects).start().await;
     let key = counted_key(&stack).await;
-    let kept = [": PROCESSING\n\n".to_owned(), chunk("Hé €", None), ": ping\n\n".into(), "data:  {\"id\" : \"1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" 😀!\"}}], \"extra\": 1.50}\n\n".into(), STOP.into()];
+    let kept = [
+        ": PROCESSING\n\n".to_owned(),
+        chunk("Hé €", None),
+        ": ping\n\n".into(),
+        "data:  {\"id\" : \"1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" 😀!\"}}], \"extra\": 1.50}\n\n".into(),
+        STOP.into(),
+    ];
     let mut count = 0;
     for line_feed in ["\n", "\r\n", "\r"] {
         let end = format!("{DONE}: bye\n");
@@ -253,7 +260,9 @@ async fn bytes_pass_as_they_come_but_for_the_usage_that_nobody_asked_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tokens_of_streams_fill_the_minute() {
     let stack = Stack::builder().catalog(catalog::both_dialects).start().await;
-    for (ask, model, usage) in [(Ask::Chat, "m1", openai(100, 0, 50)), (Ask::Messages, "m1", openai(100, 0, 50)), (Ask::Messages, "a1", anthropic(100, 0, 0, 50))] {
+    for (ask, model, usage) in
+        [(Ask::Chat, "m1", openai(100, 0, 50)), (Ask::Messages, "m1", openai(100, 0, 50)), (Ask::Messages, "a1", anthropic(100, 0, 0, 50))]
+    {
         let key = stack.key_with(json!({}), json!({"ceilings": {"tokens_per_minute": 250}})).await;
         stack.mocks.first.always(model, Behaviour::answer().usage(usage));
         let call = |number: u32| {

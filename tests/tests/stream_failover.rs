@@ -90,9 +90,13 @@ fn failures(model: &str) -> Vec<(Behaviour, String)> {
 async fn every_failure_before_the_first_event_goes_on_to_the_next() {
     let (stack, _refusing) = stack("router").await;
     let key = stack.key().await;
-    for (ask, first, second) in
-        [(Ask::Chat, "m1", "m2"), (Ask::Messages, "a1", "a2"), (Ask::Chat, "a1", "m2"), (Ask::Messages, "m1", "a2"), (Ask::Chat, "m1", "a2")]
-    {
+    for (ask, first, second) in [
+        (Ask::Chat, "m1", "m2"),
+        (Ask::Messages, "a1", "a2"),
+        (Ask::Chat, "a1", "m2"),
+        (Ask::Messages, "m1", "a2"),
+        (Ask::Chat, "m1", "a2"),
+    ] {
         for (number, (behaviour, word)) in failures(first).into_iter().enumerate() {
             let row = format!("{ask:?} over {first}: {word} ({number})");
             stack.mocks.first.next(first, [behaviour]);
@@ -138,8 +142,12 @@ async fn a_refusal_of_the_request_is_returned(path: &str) {
     let (stack, _refusing) = stack(path).await;
     let key = stack.key().await;
     for status in [400, 413, 422, 409] {
-        let openai = format!("{{\"error\" : {{\"message\":\"said by the provider\", \"type\":\"invalid_request_error\",\"code\":null,\"param\":\"x{status}\"}}}}");
-        let anthropic = format!("{{\"type\":\"error\" , \"error\":{{\"type\":\"invalid_request_error\",\"message\":\"said by the provider\"}},\"request_id\":\"r{status}\"}}");
+        let openai = format!(
+            "{{\"error\" : {{\"message\":\"said by the provider\", \"type\":\"invalid_request_error\",\"code\":null,\"param\":\"x{status}\"}}}}"
+        );
+        let anthropic = format!(
+            "{{\"type\":\"error\" , \"error\":{{\"type\":\"invalid_request_error\",\"message\":\"said by the provider\"}},\"request_id\":\"r{status}\"}}"
+        );
         for ask in BOTH {
             for (model, second, body) in [("m1", "m2", &openai), ("a1", "a2", &anthropic)] {
                 let row = format!("{path}: {ask:?} over {model}: {status}");
@@ -311,12 +319,18 @@ async fn where_a_cluster_is_full_callouts_go_on() {
     let path = stack.envoys[0].files().join("cds.yaml");
     let text = std::fs::read_to_string(&path).unwrap();
     let mut clusters: Vec<String> = text.split("  - \"@type\"").map(str::to_owned).collect();
-    for cluster in clusters.iter_mut().filter(|cluster| cluster.contains("proxium-upstream") && cluster.contains(&stack.mocks.first.addr().port().to_string())) {
+    for cluster in clusters
+        .iter_mut()
+        .filter(|cluster| cluster.contains("proxium-upstream") && cluster.contains(&stack.mocks.first.addr().port().to_string()))
+    {
         *cluster = cluster.replace("max_pending_requests: 10000", "max_pending_requests: 0");
     }
     let fresh = path.with_extension("new");
     std::fs::write(&fresh, clusters.join("  - \"@type\"")).and_then(|()| std::fs::rename(&fresh, &path)).unwrap();
-    eventually("the clusters are full", BOUND, || async { stack.envoys[0].admin("/config_dump").await.contains("\"max_pending_requests\": 0") }).await;
+    eventually("the clusters are full", BOUND, || async {
+        stack.envoys[0].admin("/config_dump").await.contains("\"max_pending_requests\": 0")
+    })
+    .await;
     for (ask, chain, to) in [(Ask::Chat, "m1-m2", "m1"), (Ask::Messages, "a1-a2", "a1")] {
         let answer = stack.streamed(&ask.stream(&key, chain, "hello")).await.whole();
         assert_eq!(answer.header("x-proxium-model"), Some(to), "by a callout, whose cluster is another");

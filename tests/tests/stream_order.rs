@@ -40,7 +40,11 @@ async fn word_by_word(stack: &Stack, ask: Ask, chain: &str, answering: &str) -> 
 
 fn tell(what: &str, mut spans: Vec<Duration>) {
     spans.sort();
-    println!("{what}: from the release of an event to the client {:?} (median), {:?} (most)", spans[spans.len() / 2], spans.last().unwrap());
+    println!(
+        "{what}: from the release of an event to the client {:?} (median), {:?} (most)",
+        spans[spans.len() / 2],
+        spans.last().unwrap()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! The upstream filter rewrites each attempt by its [`Hop`], holds a 200 until its first event, and reports what it saw. Where the router
 //! cannot go on (no healthy upstream, overflow), the rest of the plan is called by callouts.
 
-use super::attempt::{self, CLAIM_SLACK_MS, Permitted, credential_refused, permitted};
+use super::attempt::{self, CLAIM_SLACK_MS, Permitted, TIMER_SLACK_MS, credential_refused, permitted};
 use super::call::Call;
 use super::outcome::{ByStatus, Miss, by_status};
 use super::record;
@@ -188,7 +188,7 @@ impl Routing {
             Some(ByStatus::Good | ByStatus::Return) | None => {}
         }
         let ended_ms = world.attempt_report(number + 1).map_or_else(|| world.now_ms(), |next| next.began_ms);
-        if envoys_status == Some(504) || ended_ms.saturating_sub(report.began_ms) >= self.share.timeout_ms {
+        if envoys_status == Some(504) || ended_ms.saturating_sub(report.began_ms) + TIMER_SLACK_MS >= self.share.timeout_ms {
             let own_ms = self.hops.get(number).map_or(0, |hop| hop.entry.model.first_byte_timeout_ms);
             return Miss::timeout(self.share, own_ms);
         }

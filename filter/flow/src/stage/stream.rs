@@ -76,7 +76,18 @@ impl Streaming {
         let mut headers = record::answer_headers(&call, &entry, dropped);
         headers.copy_allowed(&answer.headers, TO_CLIENT);
         let fold = call.cache.map(|_| Fold::new(provider, record::MAX_STORED_BYTES));
-        let streaming = Self { call, entry, lane, is_probe, began_ms, reader: sse::Reader::new(), meter: Meter::new(provider), fold, way, whole_body: false };
+        let streaming = Self {
+            call,
+            entry,
+            lane,
+            is_probe,
+            began_ms,
+            reader: sse::Reader::new(),
+            meter: Meter::new(provider),
+            fold,
+            way,
+            whole_body: false,
+        };
         Turn::wait(Stage::Streaming(Box::new(streaming)), Effect::StreamHead(headers))
     }
 
