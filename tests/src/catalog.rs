@@ -38,3 +38,40 @@ pub fn three_providers(mocks: &Mocks) -> String {
         model("m3", "third", 3)
     )
 }
+
+/// Every provider in both dialects: models `m1` to `m3` (OpenAI's), and `a1` to `a3` (Anthropic's) on the same mocks, priced as in
+/// [`three_providers`] with cache writes at twice the input. The first event has a second. Chains: `<of the first>-<of the
+/// second>` and `<of the first>-<of the second>-<of the third>`, like `m1-a2-m3`.
+#[must_use]
+pub fn both_dialects(mocks: &Mocks) -> String {
+    let mut yaml = providers(mocks);
+    let mut models = String::from("models:\n");
+    for (number, name, mock) in [(1, "first", &mocks.first), (2, "second", &mocks.second), (3, "third", &mocks.third)] {
+        let (addr, variable) = (mock.addr(), name.to_uppercase());
+        yaml +=
+            &format!("  {name}_a: {{dialect: anthropic, endpoint: \"http://{addr}/v1\", credential: {{env: {variable}_CREDENTIAL}}}}\n");
+        for (model, provider) in [(format!("m{number}"), name.to_owned()), (format!("a{number}"), format!("{name}_a"))] {
+            models += &format!(
+                "  {model}: {{provider: {provider}, price_usd_per_mtok: {{input: {number}, cached_input: 0.{number}, cache_write_5m: {}, \
+                 output: {number}0}}, max_output_tokens: 1000, timeout: 30s, first_byte_timeout: 1s}}\n",
+                2 * number
+            );
+        }
+    }
+    let mut chains = String::from("chains:\n");
+    for first in ["m1", "a1"] {
+        for second in ["m2", "a2"] {
+            chains += &format!("  {first}-{second}: [{first}, {second}]\n");
+            for third in ["m3", "a3"] {
+                chains += &format!("  {first}-{second}-{third}: [{first}, {second}, {third}]\n");
+            }
+        }
+    }
+    yaml + &models + &chains
+}
+
+/// The same with twenty seconds for the first event, for tests that keep the machine busy.
+#[must_use]
+pub fn both_dialects_patient(mocks: &Mocks) -> String {
+    both_dialects(mocks).replace("first_byte_timeout: 1s", "first_byte_timeout: 20s")
+}

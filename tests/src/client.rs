@@ -61,13 +61,18 @@ impl Call {
     /// # Errors
     /// No whole answer came.
     pub async fn send(&self, client: &reqwest::Client, base: &str) -> Result<Response, reqwest::Error> {
+        let response = self.start(client, base).await?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        Ok(Response { status, headers, body: response.bytes().await?.to_vec() })
+    }
+
+    /// Sends it and waits for the head of the answer.
+    pub(crate) async fn start(&self, client: &reqwest::Client, base: &str) -> Result<reqwest::Response, reqwest::Error> {
         let mut request = client.request(self.method.clone(), format!("{base}{}", self.path)).body(self.body.clone());
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let response = request.send().await?;
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Ok(Response { status, headers, body: response.bytes().await?.to_vec() })
+        request.send().await
     }
 }
 

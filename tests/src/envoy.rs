@@ -33,8 +33,8 @@ pub struct Envoy {
 /// Makes calls on an Envoy, each on a connection of its own.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    client: reqwest::Client,
-    base: String,
+    pub(crate) client: reqwest::Client,
+    pub(crate) base: String,
 }
 
 impl Caller {

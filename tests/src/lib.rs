@@ -27,6 +27,7 @@
 //! | projects, keys, ceilings | [`Stack::admin`]: [`Admin`] (`post`, `patch`, …, and `project`, `key_of`) |
 //! | a call with headers | [`Stack::call`], on one Envoy of several: [`Envoy::call`] |
 //! | many calls, calls in the background | [`Stack::all_at_once`], [`Envoy::spawn`]; [`proxium::mock_provider::Mock::gate`] holds the answers |
+//! | a stream, event by event | [`Stack::stream`], [`Stack::streamed`]; the provider's: [`proxium::mock_provider::Steps`] |
 //! | bad bytes | [`Envoy::raw`] |
 //! | kill, restart, pause | `stack.control_planes[0].kill()`, `stack.envoys[0].restart().await`, `stack.redis.restart().await`, `.pause()` |
 //! | edit the catalog | [`Stack::edit_catalog`] |
@@ -55,6 +56,7 @@ mod process;
 mod redis;
 mod sdk;
 mod stack;
+mod stream;
 mod wait;
 
 pub use admin::{Admin, Key};
@@ -68,4 +70,5 @@ pub use process::Process;
 pub use redis::Redis;
 pub use sdk::Sdk;
 pub use stack::{Builder, Mocks, Stack};
+pub use stream::{Ask, BOTH, End, Stream, Streamed, streamed, text_of};
 pub use wait::{BOUND, eventually};

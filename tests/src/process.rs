@@ -56,6 +56,15 @@ impl Process {
         self.child = Some(child);
     }
 
+    /// Its id.
+    ///
+    /// # Panics
+    /// It does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").id()
+    }
+
     /// SIGKILL, and waits until it is gone. Nothing if it does not run.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -1,6 +1,8 @@
 //! What the mock does with a call.
 
 use super::script::Script;
+use super::sse::{Delivery, End, Steps};
+use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -12,6 +14,7 @@ pub struct Behaviour {
     pub(super) delay: Duration,
     pub(super) headers: HeaderMap,
     pub(super) gzip: bool,
+    pub(super) delivery: Delivery,
 }
 
 /// What happens after the delay.
@@ -22,6 +25,8 @@ pub(super) enum Act {
     Status(StatusCode),
     /// These bytes.
     Raw(StatusCode, Vec<u8>),
+    /// A stream of these pieces.
+    Sse(Vec<Bytes>),
     /// 200 with an error object of the dialect.
     ErrorIn200,
     Hang,
@@ -54,7 +59,7 @@ pub(super) enum UsageScript {
 
 impl Behaviour {
     fn new(act: Act) -> Self {
-        Self { act, delay: Duration::ZERO, headers: HeaderMap::new(), gzip: false }
+        Self { act, delay: Duration::ZERO, headers: HeaderMap::new(), gzip: false, delivery: Delivery::default() }
     }
 
     fn json(status: StatusCode, body: &Value) -> Self {
@@ -78,6 +83,12 @@ impl Behaviour {
     pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self::new(Act::Raw(status, body.into())).header("content-type", content_type)
+    }
+
+    /// A stream of exactly these pieces, each a chunk of its own, whatever the request asked for.
+    #[must_use]
+    pub fn sse(pieces: impl IntoIterator<Item = impl Into<Bytes>>) -> Self {
+        Self::new(Act::Sse(pieces.into_iter().map(Into::into).collect()))
     }
 
     /// Reads the request and never answers.
@@ -169,6 +180,35 @@ impl Behaviour {
         self.on_answer(|answer| answer.usage = UsageScript::Missing)
     }
 
+    /// Streams: each event waits until it is released.
+    #[must_use]
+    pub fn stepped(mut self, steps: &Steps) -> Self {
+        self.delivery.steps = Some(steps.clone());
+        self
+    }
+
+    /// Streams: so long before each event.
+    #[must_use]
+    pub const fn every(mut self, pause: Duration) -> Self {
+        self.delivery.every = pause;
+        self
+    }
+
+    /// Streams: only the first events, then this end.
+    #[must_use]
+    pub const fn broken(mut self, events: usize, end: End) -> Self {
+        self.delivery.first = Some(events);
+        self.delivery.end = end;
+        self
+    }
+
+    /// Streams: all events, then this end.
+    #[must_use]
+    pub const fn ends(mut self, end: End) -> Self {
+        self.delivery.end = end;
+        self
+    }
+
     /// Waits first.
     #[must_use]
     pub const fn after(mut self, delay: Duration) -> Self {
@@ -203,6 +243,7 @@ impl Behaviour {
                     let refused = Self::status(status);
                     return if status == 429 { refused.header("retry-after", "1") } else { refused };
                 }
+                "paced" => return Self::answer().every(Duration::from_millis(number)),
                 "slow" => return Self::answer().after(Duration::from_millis(number)),
                 "huge" => return Self::huge(usize::try_from(number.min(64 << 20)).unwrap_or(0)),
                 "cached" => return Self::answer().cached(number),
@@ -211,6 +252,8 @@ impl Behaviour {
         }
         match script {
             "hang" => Self::hang(),
+            "cut" => Self::answer().broken(3, End::Cut),
+            "close" => Self::answer().broken(3, End::Whole),
             "reset" => Self::reset(),
             "reset-mid-body" => Self::reset_mid_body(),
             "empty" => Self::empty(),

@@ -11,6 +11,8 @@
 //! | `mock-error-<status>` | this status with an error of the dialect; 429 with `retry-after: 1` |
 //! | `mock-hang` | the request is read, nothing is sent |
 //! | `mock-slow-<ms>` | an answer, after this long |
+//! | `mock-paced-<ms>` | a stream with an event each so often |
+//! | `mock-cut`, `mock-close` | a stream of three events, then RST; or the end of the body |
 //! | `mock-reset` | RST before any byte |
 //! | `mock-reset-mid-body` | headers of a 200, half a body, RST |
 //! | `mock-empty` | 200 without a body |
@@ -36,10 +38,12 @@ mod openai;
 mod respond;
 mod script;
 mod socket;
+mod sse;
 #[cfg(test)]
 mod tests;
 
 pub use behaviour::Behaviour;
+pub use sse::{End, Steps};
 
 use axum::Router;
 use axum::body::Bytes;

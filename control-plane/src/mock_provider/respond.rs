@@ -3,6 +3,7 @@
 use super::behaviour::{Act, Answer, Behaviour};
 use super::call::Call;
 use super::socket::Reset;
+use super::sse::{self, BEFORE_THE_RESET};
 use super::{Captured, Shared, anthropic, openai};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
@@ -13,11 +14,9 @@ use futures_util::stream;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const LARGEST_BODY: usize = 256 << 20;
-/// Long enough that the first half is read before the RST comes, which would otherwise discard it.
-const BEFORE_THE_RESET: Duration = Duration::from_millis(50);
 
 /// What is called, by the end of the path: the mock serves under any prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,6 +47,16 @@ impl Api {
             Self::Messages | Self::CountTokens => anthropic::error(status),
         }
     }
+
+    /// The answer's events; none where there are no streams.
+    fn events(self, call: &Call, answer: &Answer, id: u64) -> Option<Vec<Bytes>> {
+        let events = match self {
+            Self::Chat if call.stream => openai::stream(call, answer, &format!("chatcmpl-mock-{id}")),
+            Self::Messages if call.stream => anthropic::stream(call, answer, &format!("msg_mock_{id}")),
+            _ => return None,
+        };
+        Some(events.into_iter().map(Bytes::from).collect())
+    }
 }
 
 pub(super) async fn respond(State(shared): State<Arc<Shared>>, ConnectInfo(reset): ConnectInfo<Reset>, request: Request) -> Response {
@@ -72,10 +81,14 @@ pub(super) async fn respond(State(shared): State<Arc<Shared>>, ConnectInfo(reset
 }
 
 async fn perform(api: Api, call: &Call, json: &Value, behaviour: Behaviour, reset: &Reset, asked: &HeaderMap, id: u64) -> Response {
-    let Behaviour { act, headers, gzip, .. } = behaviour;
+    let Behaviour { act, headers, gzip, delivery, .. } = behaviour;
     let gzip = gzip && asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).is_some_and(|value| value.contains("gzip"));
     let mut response = match act {
-        Act::Answer(answer) => answered(api, call, json, &answer, id, gzip),
+        Act::Answer(answer) => match api.events(call, &answer, id) {
+            Some(events) => sse::respond(events, delivery, reset.clone()),
+            None => answered(api, call, json, &answer, id, gzip),
+        },
+        Act::Sse(pieces) => sse::respond(pieces, delivery, reset.clone()),
         Act::Status(status) => json_body(status, &api.error(status.as_u16()), gzip),
         Act::ErrorIn200 => json_body(StatusCode::OK, &api.error(500), gzip),
         Act::Raw(status, body) => (status, body).into_response(),
@@ -93,8 +106,6 @@ async fn perform(api: Api, call: &Call, json: &Value, behaviour: Behaviour, rese
 fn answered(api: Api, call: &Call, json: &Value, answer: &Answer, id: u64, gzip: bool) -> Response {
     let (chat, message) = (format!("chatcmpl-mock-{id}"), format!("msg_mock_{id}"));
     match api {
-        Api::Chat if call.stream => events(openai::stream(call, answer, &chat)),
-        Api::Messages if call.stream => events(anthropic::stream(call, answer, &message)),
         Api::Chat => json_body(StatusCode::OK, &openai::unary(call, answer, &chat), gzip),
         Api::Messages => json_body(StatusCode::OK, &anthropic::unary(call, answer, &message), gzip),
         Api::Embeddings => json_body(StatusCode::OK, &openai::embeddings(call, json), gzip),
@@ -114,12 +125,6 @@ fn json_body(status: StatusCode, body: &Value, gzip: bool) -> Response {
         Ok(packed) => (status, plain, [(header::CONTENT_ENCODING, "gzip")], packed).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-}
-
-/// Each event is a chunk of its own.
-fn events(events: Vec<String>) -> Response {
-    let body = Body::from_stream(stream::iter(events.into_iter().map(|event| Ok::<_, io::Error>(Bytes::from(event)))));
-    ([(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")], body).into_response()
 }
 
 fn half_a_body(reset: Reset) -> Response {

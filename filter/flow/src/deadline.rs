@@ -32,6 +32,12 @@ impl Deadline {
         self.at_ms.saturating_sub(now_ms)
     }
 
+    /// The caller asked for sooner than the operator would have.
+    #[must_use]
+    pub fn is_callers(&self) -> bool {
+        self.at_ms < self.operator_at_ms
+    }
+
     /// The time an attempt gets: never more than its model's timeout, and at most 60 % of what is left when a later entry could still
     /// answer. `None`: the deadline ran out.
     #[must_use]

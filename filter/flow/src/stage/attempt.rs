@@ -21,8 +21,8 @@ pub(super) const TO_CLIENT: &[&str] = &["content-type", "retry-after", "x-reques
 /// A probe's claim outlives its attempt by this.
 pub(super) const CLAIM_SLACK_MS: u64 = 1_000;
 
-/// A timer and the wall clock may differ by this when the last attempt ends with the deadline.
-const TIMER_SLACK_MS: u64 = 10;
+/// A timer and the wall clock may differ by this at the end of an attempt's time or of the deadline.
+pub(super) const TIMER_SLACK_MS: u64 = 10;
 
 /// A call that waits for a provider.
 #[derive(Debug)]

@@ -48,9 +48,14 @@ impl Miss {
     /// Not in time: counts only if the attempt had time enough, for callers must not open a breaker for others.
     #[must_use]
     pub fn timeout(share: Share, own_timeout_ms: u64) -> Self {
-        let counts = share.timeout_ms >= own_timeout_ms.min(COUNTED_TIMEOUT_MS);
-        Self { outcome: if counts { Outcome::Failure } else { Outcome::Nothing }, ..Self::failure(Failure::Timeout.name()) }
+        Self { outcome: timeout_outcome(share.timeout_ms, own_timeout_ms), ..Self::failure(Failure::Timeout.name()) }
     }
+}
+
+/// What the end of an attempt's time says of its credential, after it had this much of it.
+#[must_use]
+pub fn timeout_outcome(had_ms: u64, own_timeout_ms: u64) -> Outcome {
+    if had_ms >= own_timeout_ms.min(COUNTED_TIMEOUT_MS) { Outcome::Failure } else { Outcome::Nothing }
 }
 
 /// What a status says of an attempt.

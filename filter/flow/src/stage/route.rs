@@ -3,7 +3,7 @@
 //! The upstream filter rewrites each attempt by its [`Hop`], holds a 200 until its first event, and reports what it saw. Where the router
 //! cannot go on (no healthy upstream, overflow), the rest of the plan is called by callouts.
 
-use super::attempt::{self, CLAIM_SLACK_MS, Permitted, credential_refused, permitted};
+use super::attempt::{self, CLAIM_SLACK_MS, Permitted, TIMER_SLACK_MS, credential_refused, permitted};
 use super::call::Call;
 use super::outcome::{ByStatus, Miss, by_status};
 use super::record;
@@ -114,7 +114,9 @@ impl Routing {
             turn.effects.extend(loud);
             return turn;
         }
-        match world.attempt_report(last).and_then(|report| Some(by_status(report.status?, report.retry_after_ms))) {
+        // Another status is Envoy's own: after this hop it could not reach the next.
+        let status = world.attempt_report(last).and_then(|report| report.status).filter(|status| *status == answer.status);
+        match status.map(|status| by_status(status, None)) {
             Some(ByStatus::NotFound | ByStatus::Return) => {
                 self.returns = Some((last, answer));
                 let mut turn = Turn::wait(Stage::Routing(Box::new(self)), Effect::ReadAnswer);
@@ -179,20 +181,18 @@ impl Routing {
         if let Some(word) = &report.word {
             return Miss::failure(word);
         }
-        if let Some(status) = report.status {
-            return match by_status(status, report.retry_after_ms) {
-                ByStatus::Next(miss) => miss,
-                ByStatus::NotFound => Miss { outcome: Outcome::Nothing, ..Miss::failure("status_404") },
-                ByStatus::Good | ByStatus::Return => Miss::failure(Failure::Reset.name()),
-            };
+        match report.status.map(|status| by_status(status, report.retry_after_ms)) {
+            Some(ByStatus::Next(miss)) => return miss,
+            Some(ByStatus::NotFound) => return Miss { outcome: Outcome::Nothing, ..Miss::failure("status_404") },
+            // No status, or a good one that no event followed.
+            Some(ByStatus::Good | ByStatus::Return) | None => {}
         }
         let ended_ms = world.attempt_report(number + 1).map_or_else(|| world.now_ms(), |next| next.began_ms);
-        let took_its_time = ended_ms.saturating_sub(report.began_ms) >= self.share.timeout_ms;
-        if envoys_status == Some(504) || (envoys_status.is_none() && took_its_time) {
+        if envoys_status == Some(504) || ended_ms.saturating_sub(report.began_ms) + TIMER_SLACK_MS >= self.share.timeout_ms {
             let own_ms = self.hops.get(number).map_or(0, |hop| hop.entry.model.first_byte_timeout_ms);
             return Miss::timeout(self.share, own_ms);
         }
-        Miss::failure(Failure::Connect.name())
+        Miss::failure(if report.status.is_some() { Failure::Reset } else { Failure::Connect }.name())
     }
 
     /// Notes what came of a hop, for the ledger, the breaker and, when its credential was refused, the operator.

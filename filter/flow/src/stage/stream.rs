@@ -1,12 +1,13 @@
 //! A stream on its way to the client: passed as it comes, metered, translated if the dialects differ, settled when it ends.
 
-use super::attempt::TO_CLIENT;
+use super::attempt::{TIMER_SLACK_MS, TO_CLIENT};
 use super::call::Call;
+use super::outcome::timeout_outcome;
 use super::record;
 use crate::breaker::{Lane, Outcome};
 use crate::dialect::{input_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
-use crate::message::Answer;
+use crate::message::{Answer, Failure};
 use crate::price;
 use crate::snapshot::Entry;
 use crate::sse;
@@ -32,6 +33,8 @@ pub struct Streaming {
     /// For the cache; none where nothing is stored.
     fold: Option<Fold>,
     way: Way,
+    /// The provider's body came to its end, whatever that end was.
+    whole_body: bool,
 }
 
 /// How the provider's bytes become the client's.
@@ -88,6 +91,7 @@ impl Streaming {
             meter: Meter::new(provider),
             fold,
             way,
+            whole_body: false,
         };
         Turn::wait(Stage::Streaming(Box::new(streaming)), Effect::StreamHead(headers))
     }
@@ -111,6 +115,7 @@ impl Streaming {
         }
         if end {
             self.meter.finish();
+            self.whole_body = true;
         }
         // A translator ends a broken stream itself.
         let broken = (end && !self.meter.ended() && !self.meter.failed()).then(|| broken(self.call.head.route.dialect));
@@ -142,15 +147,19 @@ impl Streaming {
     pub fn settle(mut self, by_client: bool, world: &impl World) -> Option<Settlement> {
         let now_ms = world.now_ms();
         let ended = self.meter.ended();
+        let lasted_ms = now_ms.saturating_sub(self.began_ms);
+        // Envoy cuts a stream at its deadline without a word.
+        let late = !self.whole_body && self.call.deadline.left_ms(now_ms) <= TIMER_SLACK_MS;
         let (word, outcome) = match (ended && !self.meter.failed(), by_client) {
             (true, _) => ("ok", Outcome::Success),
             (false, true) => ("abandoned", Outcome::Nothing),
+            (false, false) if late => (Failure::Timeout.name(), timeout_outcome(lasted_ms, self.entry.model.timeout_ms)),
             (false, false) => ("stream_broken", Outcome::Failure),
         };
         world.report(&self.lane, outcome, self.is_probe);
         if let Some(attempt) = self.call.attempts.last_mut() {
             attempt.outcome = word.into();
-            attempt.ms = now_ms.saturating_sub(self.began_ms);
+            attempt.ms = lasted_ms;
         }
         let (usage, estimated) = self.usage();
         let cost = price::cost(&usage, &self.entry.model.prices);
@@ -167,7 +176,7 @@ impl Streaming {
             usage,
             cost_nano_usd: cost.0,
             estimated,
-            abandoned: by_client && !ended,
+            abandoned: !ended && (by_client || (late && self.call.deadline.is_callers())),
             store: record::store(&self.call, &self.entry, cost, whole.as_ref()),
             ..record::ended(&self.call, &self.entry, now_ms)
         };
