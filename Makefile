@@ -13,6 +13,8 @@ export PROXIUM_WASM ?= $(CURDIR)/$(WASM)
 
 redis = redis=$$(.dev/tools redis); export PROXIUM_REDIS_SERVER=$$redis
 envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
+clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); \
+	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent
 
 .PHONY: help build run up down test test-unit test-wasm test-e2e check
 
@@ -44,8 +46,8 @@ test-wasm: ## The tests of the flow core and the messages, run as wasm
 	runner=$$(.dev/tools wasm-bindgen); node=$$(.dev/tools node); PATH="$$(dirname "$$node"):$$PATH" \
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$$runner cargo test --target wasm32-unknown-unknown -p proxium-flow -p proxium-wire
 
-test-e2e: build ## End to end: real Envoy, real Redis, mock providers
-	$(envoy); $(redis); cargo test -p proxium-e2e
+test-e2e: build ## End to end: real Envoy, real Redis, mock providers, the official SDKs
+	$(envoy); $(redis); $(clients); cargo test -p proxium-e2e --no-fail-fast
 
 check: ## Formatting, lints, docs
 	@.dev/tools lints wasm >/dev/null

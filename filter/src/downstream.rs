@@ -120,6 +120,8 @@ impl Downstream {
                 Effect::ReadAnswer => self.reads_answer = true,
                 Effect::StreamHead(headers) => {
                     host::replace_response_headers(200, &headers);
+                    // The flow has forgotten the request's body.
+                    self.host.vm.free(std::mem::take(&mut self.held_bytes));
                     self.way = Way::Streaming;
                 }
                 Effect::Forward(bytes) => host::replace_response_body(self.chunk_size, &bytes),
@@ -295,7 +297,6 @@ impl HttpContext for Downstream {
     }
 
     fn on_log(&mut self) {
-        let by_client = host::end_details().contains("downstream");
-        self.feed(Event::Closed { by_client });
+        self.feed(Event::Closed { by_client: host::client_left() });
     }
 }

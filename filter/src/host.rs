@@ -128,10 +128,11 @@ pub fn root_id() -> String {
     state("plugin_root_id").unwrap_or_default()
 }
 
-/// Why the stream ended, in Envoy's words.
-pub fn end_details() -> String {
-    let details = hostcalls::get_property(vec!["response", "code_details"]).ok().flatten();
-    details.and_then(|text| String::from_utf8(text).ok()).unwrap_or_default()
+/// Whether the stream ended because the client left: closed its connection, or reset its stream.
+pub fn client_left() -> bool {
+    let details = hostcalls::get_property(vec!["response", "code_details"]).ok().flatten().unwrap_or_default();
+    let details = String::from_utf8_lossy(&details);
+    ["downstream", "http1.", "http2.", "http3."].iter().any(|side| details.starts_with(side))
 }
 
 /// Sends a call; its token, or nothing if it could not even be begun.

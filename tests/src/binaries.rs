@@ -51,6 +51,42 @@ pub fn redis_server() -> PathBuf {
     named("PROXIUM_REDIS_SERVER").unwrap_or_else(|| tool("redis"))
 }
 
+/// `PROXIUM_PYTHON_CLIENTS`, else what `.dev/tools python-clients` says: the `PYTHONPATH` of the SDKs.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn python_clients() -> PathBuf {
+    named("PROXIUM_PYTHON_CLIENTS").unwrap_or_else(|| tool("python-clients"))
+}
+
+/// `PROXIUM_NODE`, else what `.dev/tools node` says.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn node() -> PathBuf {
+    named("PROXIUM_NODE").unwrap_or_else(|| tool("node"))
+}
+
+/// `PROXIUM_NODE_CLIENTS`, else what `.dev/tools node-clients` says: where `node_modules` with the SDKs is.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn node_clients() -> PathBuf {
+    named("PROXIUM_NODE_CLIENTS").unwrap_or_else(|| tool("node-clients"))
+}
+
+/// `PROXIUM_AGENT`, else what `.dev/tools agent` says.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn agent() -> PathBuf {
+    named("PROXIUM_AGENT").unwrap_or_else(|| tool("agent"))
+}
+
 fn tool(name: &str) -> PathBuf {
     let output = Command::new(in_repo(".dev/tools")).arg(name).output().expect("bash");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -32,6 +32,7 @@
 //! | edit the catalog | [`Stack::edit_catalog`] |
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
+//! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
@@ -52,6 +53,7 @@ mod orphans;
 mod ports;
 mod process;
 mod redis;
+mod sdk;
 mod stack;
 mod wait;
 
@@ -64,5 +66,6 @@ pub use envoy::{Caller, Envoy};
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
+pub use sdk::Sdk;
 pub use stack::{Builder, Mocks, Stack};
 pub use wait::{BOUND, eventually};

@@ -49,6 +49,8 @@ mod tests {
         let dir = Dir::fresh();
         let mut process = Process::new("sleep", Path::new("/bin/sh"), ["-c", "echo $$ > $PID_FILE; exec sleep 600"], &[], dir.path());
         process.start();
+        // Only now is the child adopted; its parent may be killed.
+        std::fs::write(format!("{}.adopted", std::env::var("PID_FILE").unwrap()), "").unwrap();
         std::future::pending::<()>().await;
     }
 
@@ -63,6 +65,7 @@ mod tests {
         tests.start();
         let pid = || std::fs::read_to_string(&pid_file).ok().and_then(|pid| pid.trim().parse::<u32>().ok());
         let pid = eventually("the child runs", BOUND, || std::future::ready(pid())).await;
+        eventually("it is adopted", BOUND, || std::future::ready(dir.path().join("pid.adopted").exists())).await;
         tests.kill();
         // Gone, or a zombie where nobody reaps.
         let gone = || std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "));

@@ -79,7 +79,7 @@ async fn entries_are_a_projects_own_and_no_header_tells_a_key_or_a_hash() {
         answers.push(answer);
     }
     assert_eq!(stack.mocks.first.calls("m1"), 2);
-    let mut secret = vec![stored(&stack, &one.project).await, stored(&stack, &other.project).await].concat();
+    let mut secret = [stored(&stack, &one.project).await, stored(&stack, &other.project).await].concat();
     assert_eq!(secret.len(), 2);
     assert_ne!(secret[0], secret[1]);
     for key in [&one, &other, &sibling] {

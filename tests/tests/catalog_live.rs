@@ -188,11 +188,14 @@ impl Authority {
     }
 }
 
+/// Server name and protocol that a client asked for.
+type Handshake = (Option<String>, Option<String>);
+
 /// TLS in front of a mock.
 struct Tls {
     port: u16,
     /// Of each handshake that went well: the name asked for, the protocol agreed on.
-    handshakes: Arc<Mutex<Vec<(Option<String>, Option<String>)>>>,
+    handshakes: Arc<Mutex<Vec<Handshake>>>,
 }
 
 impl Tls {

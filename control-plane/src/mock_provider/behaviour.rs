@@ -1,5 +1,6 @@
 //! What the mock does with a call.
 
+use super::script::Script;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(super) struct Answer {
     pub usage: UsageScript,
     pub no_choices: bool,
     pub padding: usize,
+    pub script: Option<Script>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -139,6 +141,10 @@ impl Behaviour {
         self.on_answer(|answer| answer.text = Some(text.into()))
     }
 
+    fn script(self, script: Script) -> Self {
+        self.on_answer(|answer| answer.script = Some(script))
+    }
+
     /// `finish_reason` / `stop_reason` as it stands.
     #[must_use]
     pub fn finish(self, reason: &str) -> Self {
@@ -214,6 +220,9 @@ impl Behaviour {
             "no-usage" => Self::answer().without_usage(),
             "length" => Self::answer().finish("length"),
             "gzip" => Self::answer().gzip(),
+            "mirror" => Self::answer().script(Script::Mirror),
+            "tools" => Self::answer().script(Script::Tools),
+            "thinking" => Self::answer().script(Script::Thinking),
             "not-json" => Self::raw(200, "application/json", "{\"id\": \"cut"),
             "not-object" => Self::json(StatusCode::OK, &json!([])),
             _ => Self::answer(),

@@ -2,7 +2,7 @@
 //!
 //! It speaks both dialects under any path prefix: `…/chat/completions`, `…/embeddings`, `…/models` (OpenAI) and `…/messages`,
 //! `…/messages/count_tokens` (Anthropic), unary and as SSE. It asks for no credential. An answer is `You said: ` and the text of the
-//! last user message. Usage is counted in whitespace-separated words: input over all message texts, output over the answer, times `n`.
+//! last user message, up to a stop sequence. Usage is counted in whitespace-separated words: input over all message texts, output over the answer, times `n`.
 //!
 //! A model whose name contains `mock-` and one of these words (or a request header `x-mock: mock-…`, which wins) asks for it:
 //!
@@ -22,6 +22,9 @@
 //! | `mock-cached-<n>` | an answer whose usage says that `n` input tokens came from the provider's cache |
 //! | `mock-length` | an answer cut at the token limit |
 //! | `mock-huge-<bytes>` | an answer of at least this size, at most 64 MiB |
+//! | `mock-mirror` | the answer's text is the body of the request |
+//! | `mock-tools` | each line `call NAME {…}` of the user becomes a tool call; to their results the answer is `Results: …` |
+//! | `mock-thinking` | thinking, then an answer |
 //! | `mock-gzip` | an answer, compressed if the request accepts it |
 //!
 //! In-process, [`Mock`] also takes scripts by model, holds calls at a gate and tells what it got.
@@ -31,6 +34,7 @@ mod behaviour;
 mod call;
 mod openai;
 mod respond;
+mod script;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::behaviour::Answer;
 use super::call::{Call, words};
+use super::script::{Part, halves};
 use serde_json::{Map, Value, json};
 
 pub(super) fn error(status: u16) -> Value {
@@ -27,16 +28,56 @@ fn head(call: &Call, object: &str, id: &str) -> Map<String, Value> {
     head
 }
 
+fn finish_reason<'a>(answer: &'a Answer, parts: &[Part]) -> &'a str {
+    let calls = parts.iter().any(|part| matches!(part, Part::Call { .. }));
+    answer.finish.as_deref().unwrap_or(if calls { "tool_calls" } else { "stop" })
+}
+
+fn message(parts: &[Part]) -> Value {
+    let mut message =
+        Map::from_iter([("role".into(), json!("assistant")), ("content".into(), json!(null)), ("refusal".into(), json!(null))]);
+    for part in parts {
+        match part {
+            Part::Thinking { text, .. } => drop(message.insert("reasoning_content".into(), json!(text))),
+            Part::Text(text) => drop(message.insert("content".into(), json!(text))),
+            Part::Call { id, name, arguments } => {
+                let call = json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+                if let Some(calls) = message.entry("tool_calls").or_insert_with(|| json!([])).as_array_mut() {
+                    calls.push(call);
+                }
+            }
+        }
+    }
+    Value::Object(message)
+}
+
+/// The deltas of an answer, a word each; arguments come in two pieces.
+fn deltas(parts: &[Part]) -> Vec<Value> {
+    let words = |member: &str, text: &str| text.split_inclusive(' ').map(|word| json!({member: word})).collect::<Vec<_>>();
+    let mut calls = 0;
+    let delta = |part: &Part| match part {
+        Part::Thinking { text, .. } => words("reasoning_content", text),
+        Part::Text(text) => words("content", text),
+        Part::Call { id, name, arguments } => {
+            let index = calls;
+            calls += 1;
+            let head = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
+            let pieces = halves(arguments).map(|half| json!({"index": index, "function": {"arguments": half}}));
+            [head].into_iter().chain(pieces).map(|call| json!({"tool_calls": [call]})).collect()
+        }
+    };
+    parts.iter().flat_map(delta).collect()
+}
+
 /// `chat.completion`
 pub(super) fn unary(call: &Call, answer: &Answer, id: &str) -> Value {
     let mut body = head(call, "chat.completion", id);
-    let finish = answer.finish.as_deref().unwrap_or("stop");
+    let parts = call.parts(answer);
     let count = if answer.no_choices { 0 } else { call.choices };
     let choices: Vec<Value> = (0..count)
         .map(|index| {
             json!({
-                "index": index, "message": {"role": "assistant", "content": call.text(answer), "refusal": null},
-                "logprobs": null, "finish_reason": finish,
+                "index": index, "message": message(&parts), "logprobs": null, "finish_reason": finish_reason(answer, &parts),
             })
         })
         .collect();
@@ -61,8 +102,9 @@ pub(super) fn stream(call: &Call, answer: &Answer, id: &str) -> Vec<String> {
     let mut events = Vec::new();
     if !answer.no_choices {
         events.push(choice(json!({"role": "assistant", "content": ""}), None));
-        events.extend(call.text(answer).split_inclusive(' ').map(|word| choice(json!({"content": word}), None)));
-        events.push(choice(json!({}), Some(answer.finish.as_deref().unwrap_or("stop"))));
+        let parts = call.parts(answer);
+        events.extend(deltas(&parts).into_iter().map(|delta| choice(delta, None)));
+        events.push(choice(json!({}), Some(finish_reason(answer, &parts))));
     }
     if call.include_usage
         && let Some(usage) = call.usage(answer, usage)

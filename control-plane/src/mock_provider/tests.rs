@@ -169,3 +169,34 @@ fn nothing_listens_after_it_is_dropped() {
         assert!(Instant::now() < until, "still listening");
     }
 }
+
+#[test]
+fn scripts_follow_from_the_request_in_both_dialects() {
+    let mock = mock();
+    let order = |model: &str| json!({"model": model, "stop": ["!"], "messages": [{"role": "user", "content": "Please\n call f {\"x\": 1}\ncall g {}"}]});
+    let chat = |model: &str| body_of(&send(&mock, "/v1/chat/completions", "", &order(model)).0);
+    let message = |model: &str| body_of(&send(&mock, "/v1/messages", "", &order(model)).0);
+
+    let calls = chat("mock-tools");
+    assert_eq!(calls["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(calls["choices"][0]["message"]["tool_calls"][0]["function"], json!({"name": "f", "arguments": "{\"x\": 1}"}));
+    let calls = message("mock-tools");
+    assert_eq!(calls["stop_reason"], "tool_use");
+    assert_eq!(calls["content"][2], json!({"type": "tool_use", "id": "call_mock_1", "name": "g", "input": {}}));
+
+    assert!(chat("mock-thinking")["choices"][0]["message"]["reasoning_content"].as_str().unwrap().starts_with("They said: "));
+    assert_eq!(message("mock-thinking")["content"][0]["type"], "thinking");
+    let mirrored = message("mock-mirror")["content"][0]["text"].as_str().map(serde_json::from_str::<Value>).unwrap().unwrap();
+    assert_eq!(mirrored, order("mock-mirror"));
+}
+
+#[test]
+fn an_answer_ends_before_a_stop_sequence() {
+    let mock = mock();
+    let request = json!({"model": "m", "stop_sequences": ["no", "END"], "messages": [{"role": "user", "content": "one END two"}]});
+    let body = body_of(&send(&mock, "/v1/messages", "", &request).0);
+    assert_eq!(
+        (&body["content"][0]["text"], &body["stop_reason"], &body["stop_sequence"]),
+        (&json!("You said: one "), &json!("stop_sequence"), &json!("END"))
+    );
+}

@@ -1,7 +1,7 @@
 //! The circuit breaker of a credential, as a value that is read, stepped and written back.
 //!
 //! A breaker protects what is behind it and the deadline of those who call: a dead credential is skipped without waiting for it. Counted
-//! is only what speaks against the credential; a 429 speaks for a rest of that model (see [`Rest`]), a 400 against the caller.
+//! is only what speaks against the credential; a 429 speaks for a rest of that model ([`Outcome::Rest`]), a 400 against the caller.
 //! Failures while it is open come from calls that began before: they say nothing new and do not move the clock. Half-open lets one call
 //! through, and only that call decides, so that a provider coming back is not trampled.
 

@@ -1,5 +1,8 @@
 //! What clients call, and which stages each endpoint passes in which order.
 
+use crate::dialect::{self, Answer, Request};
+use crate::json::Document;
+use crate::refusal::Refusal;
 use proxium_wire::{Dialect, Endpoint};
 
 /// A stage of the specification. Those of later work have their place in [`Route::stages`]'s tables already:
@@ -24,8 +27,11 @@ pub enum StageName {
 const FULL: &[StageName] =
     &[StageName::Authenticate, StageName::Resolve, StageName::Lookup, StageName::Reserve, StageName::Attempt, StageName::Record];
 
+/// Counting tokens: nothing is generated, so nothing is cached, reserved or recorded.
+const COUNT: &[StageName] = &[StageName::Authenticate, StageName::Resolve, StageName::Attempt];
+
 /// An endpoint in a dialect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Route {
     /// The endpoint.
     pub endpoint: Endpoint,
@@ -33,12 +39,56 @@ pub struct Route {
     pub dialect: Dialect,
     /// The stages in their order.
     pub stages: &'static [StageName],
+    /// Reads a request's body.
+    pub request: fn(&Document) -> Result<Request, Refusal>,
+    /// The path at a provider of a dialect; `None`: it has no such endpoint, and the request's estimate is the answer.
+    pub path: fn(Dialect) -> Option<&'static str>,
+    /// Reads a provider's answer.
+    pub answer: fn(Dialect, &[u8]) -> Result<Answer, &'static str>,
 }
 
-const ROUTES: &[(&str, Route)] = &[
-    ("/v1/chat/completions", Route { endpoint: Endpoint::Chat, dialect: Dialect::Openai, stages: FULL }),
-    ("/v1/messages", Route { endpoint: Endpoint::Messages, dialect: Dialect::Anthropic, stages: FULL }),
-];
+impl Route {
+    /// The call holds something that must be settled or given back.
+    #[must_use]
+    pub fn reserves(&self) -> bool {
+        self.stages.contains(&StageName::Reserve)
+    }
+}
+
+const CHAT: Route = Route {
+    endpoint: Endpoint::Chat,
+    dialect: Dialect::Openai,
+    stages: FULL,
+    request: dialect::openai::request,
+    path: generation,
+    answer: dialect::answer,
+};
+const MESSAGES: Route = Route { endpoint: Endpoint::Messages, dialect: Dialect::Anthropic, request: dialect::anthropic::request, ..CHAT };
+const COUNT_TOKENS: Route = Route {
+    stages: COUNT,
+    request: dialect::anthropic::count_request,
+    path: counting,
+    answer: |_, body| dialect::anthropic::count_answer(body),
+    ..MESSAGES
+};
+
+/// A chat or messages call can go to a provider of either dialect.
+const fn generation(provider: Dialect) -> Option<&'static str> {
+    match provider {
+        Dialect::Openai => Some("/chat/completions"),
+        Dialect::Anthropic => Some("/messages"),
+    }
+}
+
+/// Only Anthropic's API counts tokens.
+const fn counting(provider: Dialect) -> Option<&'static str> {
+    match provider {
+        Dialect::Openai => None,
+        Dialect::Anthropic => Some("/messages/count_tokens"),
+    }
+}
+
+const ROUTES: &[(&str, Route)] = &[("/v1/chat/completions", CHAT), ("/v1/messages", MESSAGES), ("/v1/messages/count_tokens", COUNT_TOKENS)];
 
 /// The route of a request; `path` without its query. `None`: not proxium's.
 #[must_use]
@@ -66,7 +116,7 @@ mod tests {
     fn only_known_paths_and_methods_are_ours() {
         assert_eq!(route("POST", "/v1/chat/completions").unwrap().endpoint, Endpoint::Chat);
         for (method, path) in [("GET", "/v1/chat/completions"), ("POST", "/v1/chat/completions/"), ("POST", "/v1/files"), ("POST", "/")] {
-            assert_eq!(route(method, path), None);
+            assert!(route(method, path).is_none());
         }
     }
 }

@@ -137,7 +137,7 @@ impl Stage {
                 Turn::wait(Self::Streaming(streaming), Effect::Forward(bytes))
             }
             (Self::Authenticating(opening), Event::Overloaded) => authenticate::overloaded(&opening),
-            (Self::Reserving(call), Event::Overloaded) => call.refuse_after(&Refusal::Overloaded, Some(call.release())),
+            (Self::Reserving(call), Event::Overloaded) => call.refuse_after(&Refusal::Overloaded, call.release()),
             (Self::Recording(response), Event::Reply(_) | Event::Overloaded) => Turn::done(vec![Effect::Respond(*response)]),
             (stage, _) => Turn { stage, effects: Vec::new() },
         }
@@ -145,13 +145,14 @@ impl Stage {
 
     /// What must still be posted when the stream ends here. No wildcard: a new stage says what it owes, or does not compile.
     fn owed(self, by_client: bool, world: &impl World) -> Vec<Effect> {
-        match self {
-            Self::Authenticating(_) | Self::Reading(_) | Self::Recording(_) | Self::Done => Vec::new(),
-            Self::Reserving(call) => vec![Effect::Post(call.release())],
-            Self::Attempting(attempting) => vec![Effect::Post(attempting.abandon(world))],
-            Self::Routing(routing) => vec![Effect::Post(routing.abandon(world))],
-            Self::Streaming(streaming) => vec![Effect::Post(streaming.settle(by_client, world))],
-        }
+        let owed = match self {
+            Self::Authenticating(_) | Self::Reading(_) | Self::Recording(_) | Self::Done => None,
+            Self::Reserving(call) => call.release(),
+            Self::Attempting(attempting) => attempting.abandon(world),
+            Self::Routing(routing) => routing.abandon(world),
+            Self::Streaming(streaming) => streaming.settle(by_client, world),
+        };
+        owed.into_iter().map(Effect::Post).collect()
     }
 }
 

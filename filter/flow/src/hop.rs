@@ -68,10 +68,7 @@ impl Hop {
         let same = client == provider;
         // A query is the client's dialect's own.
         let query = head.query.as_deref().filter(|_| same).map(|query| format!("?{query}")).unwrap_or_default();
-        let path = match provider {
-            Dialect::Openai => "/chat/completions",
-            Dialect::Anthropic => "/messages",
-        };
+        let path = (head.route.path)(provider).unwrap_or_default();
         let mut headers = Headers::new();
         if same {
             headers.copy_allowed(&head.headers, DIALECT_HEADERS);

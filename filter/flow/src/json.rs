@@ -78,13 +78,35 @@ impl Document {
         self.members.iter().find(|member| member.name == name).map(|member| member.value.clone())
     }
 
-    /// The body with top-level members set (`Some`, literal JSON) or left out (`None`); all others are as they came, byte by byte.
+    /// Gives the memory back once nothing more is made of the body.
+    pub fn forget(&mut self) {
+        self.text = String::new();
+        self.canonical = Vec::new();
+        self.members = Vec::new();
+    }
+
+    /// The body with top-level members set (`Some`, literal JSON) or left out (`None`). Where values are only replaced all else stays byte by
+    /// byte; where members come or go, the space between members goes too.
     #[must_use]
     pub fn edited(&self, edits: &[(&str, Option<&str>)]) -> Vec<u8> {
         let edit = |name: &str| edits.iter().find(|(edited, _)| *edited == name).map(|(_, value)| *value);
+        let same_members = edits.iter().all(|(name, value)| value.is_some() == self.span(name).is_some());
+        let text = |range: Range<usize>| self.text.get(range).unwrap_or_default();
+        if same_members {
+            let (mut out, mut at) = (String::with_capacity(self.text.len()), 0);
+            for member in &self.members {
+                if let Some(Some(value)) = edit(&member.name) {
+                    out.push_str(text(at..member.value.start));
+                    out.push_str(value);
+                    at = member.value.end;
+                }
+            }
+            out.push_str(text(at..self.text.len()));
+            return out.into_bytes();
+        }
         let set = |name: &str, value: &str| format!("\"{name}\":{value}");
         let kept = self.members.iter().filter_map(|member| match edit(&member.name) {
-            None => Some(Cow::Borrowed(self.text.get(member.whole.clone())?)),
+            None => Some(Cow::Borrowed(text(member.whole.clone()))),
             Some(value) => value.map(|value| Cow::Owned(set(&member.name, value))),
         });
         let new =
@@ -353,6 +375,7 @@ mod tests {
         let document = read("{ \"a\" : 1.0 ,\n\"model\":\"m\", \"stream\" :true}").unwrap();
         let edited = |edits: &[(&str, Option<&str>)]| String::from_utf8(document.edited(edits)).unwrap();
         assert_eq!(edited(&[("model", Some("\"n\"")), ("stream", None)]), r#"{"a" : 1.0,"model":"n"}"#);
+        assert_eq!(edited(&[("model", Some("\"long\"")), ("y", None)]), "{ \"a\" : 1.0 ,\n\"model\":\"long\", \"stream\" :true}");
         assert_eq!(edited(&[("x", Some("{}")), ("y", None)]), r#"{"a" : 1.0,"model":"m","stream" :true,"x":{}}"#);
         assert_eq!(read("{}").unwrap().edited(&[("x", Some("1"))]), b"{\"x\":1}");
     }

@@ -1,6 +1,6 @@
 //! The request flow of proxium, as the specification has it, without a host.
 //!
-//! Every host callback becomes an [`Event`], every wish an [`Effect`]; what the flow must know at once it asks of a [`World`]. The stages
+//! Every host callback becomes an [`Event`], every wish an [`Effect`]; what the flow must know at once it asks of a [`world::World`]. The stages
 //! are one file each in [`stage`], and which endpoint passes which of them, in which order, is [`endpoint`]'s table:
 //!
 //! | stage | decides |

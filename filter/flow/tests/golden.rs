@@ -41,10 +41,12 @@ const fn max_output_tokens() -> u64 {
     16_384
 }
 
+type Answer = fn(&[u8], &str, &str, u64) -> Option<Vec<u8>>;
+
 struct Pair {
     name: &'static str,
     request: fn(&str, &str, u64, bool) -> Result<Outgoing, Refusal>,
-    answer: fn(&[u8], &str, &str, u64) -> Option<Vec<u8>>,
+    answer: Answer,
     error: fn(u16, &[u8], &str) -> Vec<u8>,
     id: &'static str,
 }

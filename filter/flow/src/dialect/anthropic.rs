@@ -20,7 +20,8 @@ struct Metadata {
 /// # Errors
 /// A 400 that names the member.
 pub fn request(body: &Document) -> Result<Request, Refusal> {
-    let request = count_request(body)?;
+    let stream: Option<bool> = typed(body, "stream", "a boolean")?;
+    let request = Request { stream: stream.unwrap_or_default(), ..count_request(body)? };
     match request.max_output_tokens {
         None => Err(Refusal::invalid("max_tokens", "`max_tokens` is required.")),
         // The API takes 0 to warm its cache without an answer; such a call has nothing to return, store or fail over.
@@ -29,7 +30,7 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
     }
 }
 
-/// Reads a `/v1/messages/count_tokens` request: the same, and `max_tokens` may be left out.
+/// Reads a `/v1/messages/count_tokens` request: the same, but that `max_tokens` may be left out and a count is never streamed.
 ///
 /// # Errors
 /// A 400 that names the member.
@@ -39,11 +40,10 @@ pub fn count_request(body: &Document) -> Result<Request, Refusal> {
     if body.member("system").is_some_and(|system| !system.starts_with(['"', '['])) {
         return Err(Refusal::invalid("system", "`system` must be a string or an array of text blocks."));
     }
-    let stream: Option<bool> = typed(body, "stream", "a boolean")?;
     let max_output_tokens = typed(body, "max_tokens", "a whole number")?;
     let metadata: Option<Metadata> = typed(body, "metadata", "an object whose `user_id` is a string")?;
     let user = metadata.and_then(|metadata| metadata.user_id).unwrap_or_default();
-    Ok(Request { model, choices: 1, max_output_tokens, user, stream: stream.unwrap_or_default(), include_usage: true })
+    Ok(Request { model, choices: 1, max_output_tokens, user, stream: false, include_usage: true })
 }
 
 #[derive(Deserialize)]
@@ -98,6 +98,23 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
         complete: body.stop_reason.as_deref().is_some_and(is_natural_end),
         message_bytes: content.get().len() as u64,
     })
+}
+
+/// Reads the count of a 2xx. It costs nothing.
+///
+/// # Errors
+/// `empty_body`, `not_json`, or `no_count`.
+pub fn count_answer(body: &[u8]) -> Result<Answer, &'static str> {
+    #[derive(Deserialize)]
+    struct Count {
+        input_tokens: Option<u64>,
+    }
+    if body.trim_ascii().is_empty() {
+        return Err("empty_body");
+    }
+    let count: Count = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    count.input_tokens.ok_or("no_count")?;
+    Ok(Answer { usage: Some(Usage::default()), complete: true, message_bytes: 0 })
 }
 
 /// The model ended by itself: such an answer may be cached.

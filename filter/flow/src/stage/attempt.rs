@@ -41,6 +41,9 @@ pub struct Attempting {
 /// Calls the first entry from `at` on that may be called; ends the call when there is none.
 pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
     while let Some(entry) = call.plan.get(at).cloned() {
+        if counts_here(&call, &entry) {
+            return record::counted(&call, &entry);
+        }
         let now_ms = world.now_ms();
         let Some(share) = call.deadline.share(now_ms, entry.model.timeout_ms, at + 1 < call.plan.len()) else {
             return give_up(&call, &Refusal::DeadlineExceeded, world);
@@ -61,6 +64,13 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
         at += 1;
     }
     finish(&mut call, world)
+}
+
+/// Whether the tokens are estimated here: by a provider that cannot count, or with a project's own credential, which only comes with an
+/// admission.
+fn counts_here(call: &Call, entry: &Entry) -> bool {
+    let route = &call.head.route;
+    (route.path)(entry.provider.dialect()).is_none() || (!route.reserves() && credential(call, entry).is_none())
 }
 
 /// An entry that may be called.
@@ -89,7 +99,7 @@ impl Attempting {
     pub fn reply(mut self, reply: Reply, world: &impl World) -> Turn {
         let now_ms = world.now_ms();
         let timed_out = matches!(reply, Reply::Failed(Failure::Timeout));
-        let verdict = match judge(reply, self.share, &self.entry, now_ms) {
+        let verdict = match judge(reply, self.share, &self.entry, &self.call.head.route, now_ms) {
             Verdict::Answered(answer, read) => match self.in_the_clients_words(answer, now_ms) {
                 Some(answer) => Verdict::Answered(answer, read),
                 None => Verdict::Next(Miss::failure("not_translatable")),
@@ -128,11 +138,11 @@ impl Attempting {
     /// The answer is there and cannot be taken: our fault, so nothing is charged.
     pub fn overloaded(self, world: &impl World) -> Turn {
         world.report(&self.lane, Outcome::Nothing, self.is_probe);
-        self.call.refuse_after(&Refusal::Overloaded, Some(self.call.release()))
+        self.call.refuse_after(&Refusal::Overloaded, self.call.release())
     }
 
     /// The client left while the provider worked: the call slot stays, and the input is settled at this attempt's model.
-    pub fn abandon(mut self, world: &impl World) -> Settlement {
+    pub fn abandon(mut self, world: &impl World) -> Option<Settlement> {
         world.report(&self.lane, Outcome::Nothing, self.is_probe);
         let ms = world.now_ms().saturating_sub(self.sent_ms);
         self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: "abandoned".into(), ms });
@@ -224,7 +234,7 @@ fn returned(call: &Call, answer: Answer, world: &impl World) -> Turn {
     let mut headers = call.answer_headers(model, call.cache_label());
     headers.copy_allowed(&answer.headers, TO_CLIENT);
     let response = Response { status: answer.status, headers, body: answer.body };
-    Turn::done(vec![Effect::Post(owed(call, world)), Effect::Respond(response)])
+    Turn::done(owed(call, world).map(Effect::Post).into_iter().chain([Effect::Respond(response)]).collect())
 }
 
 /// Ends a call whose plan is used up.
@@ -233,7 +243,7 @@ pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
         return returned(call, answer, world);
     }
     if let Some(refusal) = call.cannot_carry.take().filter(|_| call.attempts.iter().all(|attempt| attempt.outcome == "cannot_carry")) {
-        return call.refuse_after(&refusal, Some(call.release()));
+        return call.refuse_after(&refusal, call.release());
     }
     if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
         return give_up(call, &Refusal::DeadlineExceeded, world);
@@ -243,11 +253,11 @@ pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
 
 /// Ends a call that no entry answered.
 fn give_up(call: &Call, refusal: &Refusal, world: &impl World) -> Turn {
-    call.refuse_after(refusal, Some(owed(call, world)))
+    call.refuse_after(refusal, owed(call, world))
 }
 
 /// What a call owes that has no answer: nothing, unless the caller's own deadline ended an attempt that was sent.
-fn owed(call: &Call, world: &impl World) -> Settlement {
+fn owed(call: &Call, world: &impl World) -> Option<Settlement> {
     match &call.cut_by_caller {
         Some(entry) => record::abandoned(call, entry, world.now_ms()),
         None => call.release(),

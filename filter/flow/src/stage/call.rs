@@ -4,7 +4,7 @@ use super::outcome::SKIPPED;
 use super::{attempt, lookup, reserve, resolve, route};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
-use crate::dialect::{self, NOT_IN_CACHE_KEY, Request};
+use crate::dialect::{NOT_IN_CACHE_KEY, Request};
 use crate::endpoint::StageName;
 use crate::flow::{Effect, Turn};
 use crate::json::Document;
@@ -88,7 +88,7 @@ impl Call {
         let Opened { head, controls, key_hash, key, snapshot } = opened;
         let read = Document::read(body, NOT_IN_CACHE_KEY)
             .map_err(Refusal::from)
-            .and_then(|body| dialect::request(head.route.dialect, &body).map(|request| (body, request)));
+            .and_then(|body| (head.route.request)(&body).map(|request| (body, request)));
         let (body, request) = match read {
             Ok(read) => read,
             Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),
@@ -158,21 +158,21 @@ impl Call {
         }
     }
 
-    /// Ends the call's reservation.
+    /// Ends the call's reservation; `None` where the endpoint makes none.
     #[must_use]
-    pub fn settlement(&self, end: settlement::End) -> Settlement {
-        Settlement {
+    pub fn settlement(&self, end: settlement::End) -> Option<Settlement> {
+        self.head.route.reserves().then(|| Settlement {
             id: self.head.request_id.clone(),
             project: self.key.project.clone(),
             key_id: self.key.key_id.clone(),
             source: self.controls.source.clone(),
             end: Some(end),
-        }
+        })
     }
 
     /// Gives the reservation back whole, whether or not it was ever made.
     #[must_use]
-    pub fn release(&self) -> Settlement {
+    pub fn release(&self) -> Option<Settlement> {
         self.settlement(settlement::End::Release(Release {}))
     }
 

@@ -3,6 +3,7 @@
 use crate::breaker::{Outcome, rest_ms};
 use crate::deadline::Share;
 use crate::dialect;
+use crate::endpoint::Route;
 use crate::message::{Answer, Failure, Headers, Reply};
 use crate::snapshot::Entry;
 use serde::{Deserialize, Serialize};
@@ -97,14 +98,14 @@ pub struct Report {
 
 /// Judges how a callout ended.
 #[must_use]
-pub fn judge(reply: Reply, share: Share, entry: &Entry, now_ms: u64) -> Verdict {
+pub fn judge(reply: Reply, share: Share, entry: &Entry, route: &Route, now_ms: u64) -> Verdict {
     let answer = match reply {
         Reply::Failed(Failure::Timeout) => return Verdict::Next(Miss::timeout(share, entry.model.timeout_ms)),
         Reply::Failed(failure) => return Verdict::Next(Miss::failure(failure.name())),
         Reply::Answer(answer) => answer,
     };
     match by_status(answer.status, retry_after_ms(&answer.headers, now_ms)) {
-        ByStatus::Good => match dialect::answer(entry.provider.dialect(), &answer.body) {
+        ByStatus::Good => match (route.answer)(entry.provider.dialect(), &answer.body) {
             Ok(read) => Verdict::Answered(answer, read),
             Err(word) => Verdict::Next(Miss::failure(word)),
         },
@@ -142,6 +143,10 @@ mod tests {
         Entry { model: Model { timeout_ms: 120_000, ..Model::default() }, provider: Provider::default() }
     }
 
+    fn chat() -> Route {
+        crate::endpoint::route("POST", "/v1/chat/completions").unwrap()
+    }
+
     fn answer(status: u16, body: &str, headers: &[(&'static str, &str)]) -> Reply {
         Reply::Answer(Answer {
             status,
@@ -151,7 +156,7 @@ mod tests {
     }
 
     fn judged(reply: Reply) -> (String, Option<Outcome>) {
-        match judge(reply, SHARE, &entry(), 0) {
+        match judge(reply, SHARE, &entry(), &chat(), 0) {
             Verdict::Answered(..) => ("answered".into(), Some(Outcome::Success)),
             Verdict::Next(miss) => (miss.word, Some(miss.outcome)),
             Verdict::NotFound(_) => ("not_found".into(), None),
@@ -192,7 +197,7 @@ mod tests {
     fn a_short_timeout_of_the_caller_says_nothing_about_the_credential() {
         let judged = |timeout_ms, model_ms| {
             let entry = Entry { model: Model { timeout_ms: model_ms, ..Model::default() }, provider: Provider::default() };
-            match judge(Reply::Failed(Failure::Timeout), Share { timeout_ms, cut_by_caller: true }, &entry, 0) {
+            match judge(Reply::Failed(Failure::Timeout), Share { timeout_ms, cut_by_caller: true }, &entry, &chat(), 0) {
                 Verdict::Next(miss) => miss.outcome,
                 other => panic!("{other:?}"),
             }

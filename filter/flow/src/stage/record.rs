@@ -2,7 +2,7 @@
 
 use super::attempt::TO_CLIENT;
 use super::call::Call;
-use crate::dialect::{self, input_tokens, text_tokens};
+use crate::dialect::{self, count_tokens, input_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Headers, Response};
 use crate::price;
@@ -17,6 +17,9 @@ pub const MAX_STORED_BYTES: usize = 2 << 20;
 
 /// Records an answer, in the client's dialect by now, and returns it once that is acknowledged.
 pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answer, dropped: &[String], world: &impl World) -> Turn {
+    let mut headers = answer_headers(call, entry, dropped);
+    headers.copy_allowed(&answer.headers, TO_CLIENT);
+    let answer = Answer { headers: Headers::new(), ..answer };
     let estimate = || Usage { input: input_tokens(&call.body), output: text_tokens(read.message_bytes), ..Usage::default() };
     let usage = read.usage.unwrap_or_else(estimate);
     let cost = price::cost(&usage, &entry.model.prices);
@@ -27,10 +30,18 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
         store: store(call, entry, cost, read.complete.then_some(&answer.body)),
         ..ended(call, entry, world.now_ms())
     };
-    let mut headers = answer_headers(call, entry, dropped);
-    headers.copy_allowed(&answer.headers, TO_CLIENT);
-    let response = respond(call, headers, cost, Answer { headers: Headers::new(), ..answer });
-    Turn::wait(Stage::Recording(Box::new(response)), Effect::Settle(call.settlement(End::Settle(Box::new(settle)))))
+    match call.settlement(End::Settle(Box::new(settle))) {
+        Some(settlement) => Turn::wait(Stage::Recording(Box::new(respond(call, headers, cost, answer))), Effect::Settle(settlement)),
+        None => Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer))]),
+    }
+}
+
+/// Answers with the estimate of the request's tokens.
+pub fn counted(call: &Call, entry: &Entry) -> Turn {
+    let mut headers = answer_headers(call, entry, &[]);
+    headers.add("content-type", "application/json");
+    let answer = Answer { status: 200, headers: Headers::new(), body: count_tokens(&call.body) };
+    Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer))])
 }
 
 /// The headers of an answer that this entry gave.
@@ -70,7 +81,7 @@ pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8
 }
 
 /// Settles a call that its caller ended after it was sent: nothing is known of the answer, so the input is charged as estimated.
-pub fn abandoned(call: &Call, entry: &Entry, now_ms: u64) -> Settlement {
+pub fn abandoned(call: &Call, entry: &Entry, now_ms: u64) -> Option<Settlement> {
     let usage = Usage { input: input_tokens(&call.body), ..Usage::default() };
     let settle = Settle {
         usage,

@@ -60,8 +60,8 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
         }
         None if world.config().on_control_plane_failure == OnFailure::Allow => call.next(world),
         // The admission may have been made and only its answer be lost; a release may overtake it.
-        None if call.deadline.left_ms(world.now_ms()) == 0 => call.refuse_after(&Refusal::DeadlineExceeded, Some(call.release())),
-        None => call.refuse_after(&Refusal::ControlPlaneUnavailable, Some(call.release())),
+        None if call.deadline.left_ms(world.now_ms()) == 0 => call.refuse_after(&Refusal::DeadlineExceeded, call.release()),
+        None => call.refuse_after(&Refusal::ControlPlaneUnavailable, call.release()),
     }
 }
 

@@ -149,7 +149,7 @@ impl Routing {
     }
 
     /// The client left before the first event: what was sent is charged by its input, if anything was.
-    pub fn abandon(mut self, world: &impl World) -> Settlement {
+    pub fn abandon(mut self, world: &impl World) -> Option<Settlement> {
         let reached = (0..self.hops.len()).rev().find(|number| world.attempt_report(*number).is_some());
         self.give_probes_back(0, world);
         match reached.and_then(|number| self.hops.get(number)).map(|hop| hop.entry.clone()) {
@@ -226,6 +226,6 @@ impl Routing {
     /// Refuses the call whose answer could not be read for lack of memory.
     pub fn overloaded(self, world: &impl World) -> Turn {
         self.give_probes_back(0, world);
-        self.call.refuse_after(&Refusal::Overloaded, Some(self.call.release()))
+        self.call.refuse_after(&Refusal::Overloaded, self.call.release())
     }
 }

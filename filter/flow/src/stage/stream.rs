@@ -25,6 +25,8 @@ pub struct Streaming {
     lane: Lane,
     is_probe: bool,
     began_ms: u64,
+    /// The input estimate: the body is forgotten once a stream has begun, for nobody else will be asked.
+    input_tokens: u64,
     reader: sse::Reader,
     meter: Meter,
     /// For the cache; none where nothing is stored.
@@ -69,11 +71,24 @@ impl Streaming {
             None => Way::Pass,
         };
         let mut call = call;
+        let input_tokens = input_tokens(&call.body);
+        call.body.forget();
         call.attempts.push(Attempt { model: entry.model.name.clone(), outcome: "ok".into(), ms: 0 });
         let mut headers = record::answer_headers(&call, &entry, dropped);
         headers.copy_allowed(&answer.headers, TO_CLIENT);
         let fold = call.cache.map(|_| Fold::new(provider, record::MAX_STORED_BYTES));
-        let streaming = Self { call, entry, lane, is_probe, began_ms, reader: sse::Reader::new(), meter: Meter::new(provider), fold, way };
+        let streaming = Self {
+            call,
+            entry,
+            lane,
+            is_probe,
+            began_ms,
+            input_tokens,
+            reader: sse::Reader::new(),
+            meter: Meter::new(provider),
+            fold,
+            way,
+        };
         Turn::wait(Stage::Streaming(Box::new(streaming)), Effect::StreamHead(headers))
     }
 
@@ -124,7 +139,7 @@ impl Streaming {
     }
 
     /// Settles what came, however the stream ended.
-    pub fn settle(mut self, by_client: bool, world: &impl World) -> Settlement {
+    pub fn settle(mut self, by_client: bool, world: &impl World) -> Option<Settlement> {
         let now_ms = world.now_ms();
         let ended = self.meter.ended();
         let (word, outcome) = match (ended && !self.meter.failed(), by_client) {
@@ -168,7 +183,7 @@ impl Streaming {
                 (Usage { output: generated, ..usage }, true)
             }
             Some(usage) => (usage, false),
-            None => (Usage { input: input_tokens(&self.call.body), output: generated, ..Usage::default() }, true),
+            None => (Usage { input: self.input_tokens, output: generated, ..Usage::default() }, true),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! | `content` | a text block |
 //! | `reasoning_content`, `reasoning` | left out: a thinking block without a signature would be refused in the next turn |
 //! | `refusal` | a text block, and the stop reason `refusal` |
-//! | `tool_calls` | `tool_use` blocks, one after the other ([`super::blocks`]) |
+//! | `tool_calls` | `tool_use` blocks, one after the other (`blocks.rs`) |
 //! | `finish_reason` | the blocks end; `stop_reason` of `message_delta` |
 //! | usage | `usage` of `message_delta`, and of `message_start` if it is known by then |
 //! | `error` | `error` |
@@ -15,6 +15,8 @@
 //! The usage chunk comes after the finish reason, so that `message_delta` waits for `[DONE]`. Of several choices the first counts: a
 //! messages call cannot ask for more.
 
+use super::anthropic_openai::stop_reason;
+use super::anthropic_usage;
 use super::blocks::{Blocks, TooLarge};
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
@@ -177,14 +179,7 @@ impl Translator {
 
     /// The usage as Anthropic tells it: what a cache served or took in is apart.
     fn told(&self) -> Value {
-        let usage = self.usage.usage().unwrap_or_default();
-        json!({
-            "input_tokens": usage.input,
-            "cache_creation_input_tokens": usage.cache_write_5m.saturating_add(usage.cache_write_1h),
-            "cache_read_input_tokens": usage.cached_input,
-            "output_tokens": usage.output,
-            "output_tokens_details": {"thinking_tokens": usage.reasoning},
-        })
+        anthropic_usage(&self.usage.usage().unwrap_or_default())
     }
 }
 
@@ -206,17 +201,6 @@ struct Part {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
-}
-
-/// Anthropic's word for how it ended. A forced tool call ends with `stop` at OpenAI, and a refusal's text, too.
-fn stop_reason(finish_reason: &str, has_tool_calls: bool, is_refused: bool) -> &'static str {
-    match finish_reason {
-        "length" => "max_tokens",
-        "content_filter" => "refusal",
-        _ if is_refused => "refusal",
-        _ if has_tool_calls => "tool_use",
-        _ => "end_turn",
-    }
 }
 
 /// Anthropic's type of an OpenAI error.

@@ -13,10 +13,12 @@
 //!
 //! Blocks of the provider's own tools, redacted thinking and citations have no counterpart; a client of this dialect cannot ask for them.
 
+use super::openai_anthropic::finish_reason;
+use super::openai_usage;
 use crate::sse::{self, Event};
 use crate::stream::usage::AnthropicUsage;
 use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, StopDetails, broken, deduplicated, error, text};
-use proxium_wire::{Dialect, Usage};
+use proxium_wire::Dialect;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -213,7 +215,7 @@ impl Translator {
     fn stop(&mut self, out: &mut Vec<u8>) {
         self.end("stop", out);
         if self.include_usage {
-            self.write(Vec::new(), self.usage.usage().map(|usage| usage_of(&usage)), out);
+            self.write(Vec::new(), self.usage.usage().as_ref().map(openai_usage), out);
         }
         out.extend_from_slice(b"data: [DONE]\n\n");
         self.over = true;
@@ -242,28 +244,6 @@ impl Translator {
 
 fn read<'a, T: serde::Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
-}
-
-/// OpenAI's word for an Anthropic stop reason. A turn that paused or outgrew the context is cut off, not finished.
-fn finish_reason(stop_reason: &str) -> &'static str {
-    match stop_reason {
-        "max_tokens" | "model_context_window_exceeded" | "pause_turn" => "length",
-        "tool_use" => "tool_calls",
-        "refusal" => "content_filter",
-        _ => "stop",
-    }
-}
-
-fn usage_of(usage: &Usage) -> Value {
-    let written = usage.cache_write_5m.saturating_add(usage.cache_write_1h);
-    let prompt = usage.input.saturating_add(usage.cached_input).saturating_add(written);
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": usage.output,
-        "total_tokens": prompt.saturating_add(usage.output),
-        "prompt_tokens_details": {"cached_tokens": usage.cached_input, "cache_write_tokens": written},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    })
 }
 
 #[cfg(test)]

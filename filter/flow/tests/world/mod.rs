@@ -141,9 +141,13 @@ impl Script {
     }
 
     pub fn open(&self, headers: &[(&'static str, &str)]) -> Turn {
+        self.open_at("/v1/chat/completions", headers)
+    }
+
+    pub fn open_at(&self, path: &str, headers: &[(&'static str, &str)]) -> Turn {
         let key: &[(&'static str, &str)] = &[("authorization", "Bearer px_1")];
         let headers: Headers = key.iter().chain(headers).map(|(name, value)| (*name, *value)).collect();
-        Stage::open(RawHead { method: "POST".into(), path: "/v1/chat/completions".into(), headers }, self)
+        Stage::open(RawHead { method: "POST".into(), path: path.into(), headers }, self)
     }
 
     /// A call up to its first attempt.

@@ -30,6 +30,7 @@ struct Block<'a> {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
+    thinking: Option<String>,
     id: Option<String>,
     name: Option<String>,
     #[serde(borrow)]
@@ -60,6 +61,8 @@ struct Reply {
     role: &'static str,
     content: Option<String>,
     refusal: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reasoning_content: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall>,
 }
@@ -78,18 +81,20 @@ struct Function {
     arguments: String,
 }
 
-/// Translates a whole answer; `None` if it is none. Thinking has no place in an OpenAI answer and is left out; its tokens are counted.
+/// Translates a whole answer; `None` if it is none. Thinking becomes `reasoning_content`, as in a stream; signatures and redacted
+/// thinking have no place in an OpenAI answer.
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Option<Vec<u8>> {
     let message: Message<'_> = serde_json::from_slice(body).ok()?;
     if message.error.is_some() {
         return None;
     }
-    let mut text = String::new();
+    let (mut text, mut reasoning_content) = (String::new(), String::new());
     let mut tool_calls = Vec::new();
     for block in message.content {
         match block.kind.as_str() {
             "text" => text.push_str(&block.text.unwrap_or_default()),
+            "thinking" => reasoning_content.push_str(&block.thinking.unwrap_or_default()),
             "tool_use" => {
                 let arguments = block.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
                 tool_calls.push(ToolCall { id: block.id?, kind: "function", function: Function { name: block.name?, arguments } });
@@ -101,7 +106,7 @@ pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Optio
     let refusal = message.stop_details.and_then(|details| details.explanation).filter(|_| stop_reason == "refusal");
     let usage = message.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
     let content = if text.is_empty() && !tool_calls.is_empty() { None } else { Some(text) };
-    let reply = Reply { role: "assistant", content, refusal, tool_calls };
+    let reply = Reply { role: "assistant", content, refusal, reasoning_content, tool_calls };
     let completion = Completion {
         id,
         object: "chat.completion",
