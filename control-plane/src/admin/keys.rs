@@ -121,8 +121,8 @@ pub fn read_ceilings(mut object: Object<'_>) -> Ceilings {
         calls_per_hour: object.integer("calls_per_hour", 0..=MAX_EXACT),
         requests_per_minute: object.integer("requests_per_minute", 0..=MAX_EXACT),
         tokens_per_minute: object.integer("tokens_per_minute", 0..=MAX_EXACT),
+        max_parallel_calls: object.integer("max_parallel_calls", 0..=MAX_EXACT),
     };
-    object.later("max_parallel_calls");
     object.close();
     ceilings
 }

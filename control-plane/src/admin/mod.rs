@@ -15,6 +15,7 @@ mod projects;
 mod reader;
 mod refusal;
 mod senders;
+mod spend;
 
 pub use auth::Tokens;
 
@@ -26,7 +27,7 @@ use axum::extract::{DefaultBodyLimit, Request, State as Extract};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, put};
+use axum::routing::{delete, get, post, put};
 use fred::prelude::Client;
 use refusal::Refusal;
 use std::sync::Arc;
@@ -65,6 +66,10 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/projects/{project}/credentials", get(credentials::list))
         .route("/admin/v1/projects/{project}/credentials/{provider}", put(credentials::put).delete(credentials::delete))
         .route("/admin/v1/projects/{project}/cache", delete(cache::purge))
+        .route("/admin/v1/projects/{project}/spend", get(spend::report))
+        .route("/admin/v1/projects/{project}/spend/reset", post(spend::reset))
+        .route("/admin/v1/projects/{project}/spend/correct", post(spend::correct))
+        .route("/admin/v1/projects/{project}/ledger", get(spend::ledger))
         .route("/admin/v1/catalog", get(catalog::show))
         .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard));
     Router::new()

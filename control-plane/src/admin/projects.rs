@@ -7,7 +7,7 @@ use super::names::{self, Known, document};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
 use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Project};
-use crate::store::record::Written;
+use crate::store::record::{Fraction, Written};
 use crate::store::{StoreError, audit, changes};
 use axum::Extension;
 use axum::body::Bytes;
@@ -66,7 +66,7 @@ pub async fn patch(
     let catalog = state.catalog.current();
     for _ in 0..ATTEMPTS {
         let before = store::get(&state.redis, &id).await?.ok_or_else(|| Refusal::no_project(&id))?;
-        let known = Known::of(&catalog).and(&before.value.rules, &[]);
+        let known = Known::of(&catalog).and(&before.value.rules, &before.value.soft_cap_chain);
         let record = read(merged(&before.text, patch.clone())?, before.value.created_at, &known)?;
         audit::add(&state.redis, role.name(), "change project", &id).await?;
         match store::replace(&state.redis, &id, &before.text, &record).await? {
@@ -119,16 +119,19 @@ fn read(document: Json, created_at: Timestamp, known: &Known<'_>) -> Result<Proj
     let name = object.required("name", name);
     let monthly_cap = object.money("monthly_cap_usd", MOST_USD);
     let reset_day = object.integer("reset_day", 1..=31).and_then(|day| u8::try_from(day).ok());
-    if object.fraction("cached_answer_charge").is_some_and(|ppm| ppm > 0) {
-        object.fault("cached_answer_charge", "not available yet, but for 0");
-    }
+    let soft_cap = object.money("soft_cap_usd", MOST_USD);
+    let soft_cap_chain = object.names("soft_cap_chain", &|name| known.model_or_chain(name)).filter(|chain| !chain.is_empty());
+    // Where else would calls go past the soft cap?
+    let soft_cap_chain =
+        if soft_cap.is_some() { object.required("soft_cap_chain", soft_cap_chain) } else { soft_cap_chain.unwrap_or_default() };
+    let cached_answer_charge = Fraction(object.fraction("cached_answer_charge").unwrap_or(0));
     let cache = object.object("cache").map(read_cache).unwrap_or_default();
     let rules = object.rules("rules", &|name| known.model_or_chain(name)).unwrap_or_default();
-    for name in ["soft_cap_usd", "soft_cap_chain", "memory", "auto_classify"] {
+    for name in ["memory", "auto_classify"] {
         object.later(name);
     }
     object.close();
-    faults.none_or(Project { name, monthly_cap, reset_day, cache, rules, created_at })
+    faults.none_or(Project { name, monthly_cap, reset_day, soft_cap, soft_cap_chain, cached_answer_charge, cache, rules, created_at })
 }
 
 fn read_cache(mut object: Object<'_>) -> Cache {

@@ -132,16 +132,33 @@ impl<'f> Object<'f> {
         })
     }
 
+    /// One of these words.
+    pub fn one_of(&mut self, name: &'static str, words: &[&str]) -> Option<String> {
+        self.read(name, |value| match value {
+            Json::Text(word) if words.contains(&word.as_str()) => Ok(word),
+            _ => Err(format!("must be one of {}", words.join(", "))),
+        })
+    }
+
     /// USD, exactly, as a number or a string.
     pub fn money(&mut self, name: &'static str, most: NanoUsd) -> Option<NanoUsd> {
+        let amount = self.signed_money(name, most)?;
+        if amount < NanoUsd::ZERO {
+            self.fault(name, "must not be negative");
+            return None;
+        }
+        Some(amount)
+    }
+
+    /// The same that may be below zero.
+    pub fn signed_money(&mut self, name: &'static str, most: NanoUsd) -> Option<NanoUsd> {
         self.read(name, |value| {
             let (Json::Number(text) | Json::Text(text)) = value else {
                 return Err("must be a decimal number of USD, or a string of one, like \"12.50\"".to_owned());
             };
             let amount: NanoUsd = text.parse().map_err(|error: proxium_wire::MoneyError| error.to_string())?;
             match amount {
-                _ if amount < NanoUsd::ZERO => Err("must not be negative".to_owned()),
-                _ if amount > most => Err(format!("must be at most {most} USD")),
+                NanoUsd(nano) if nano.unsigned_abs() > most.0.unsigned_abs() => Err(format!("must be at most {most} USD")),
                 _ => Ok(amount),
             }
         })

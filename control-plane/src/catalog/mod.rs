@@ -151,6 +151,8 @@ pub struct Catalog {
     pub limits: Limits,
     /// Settings of every breaker.
     pub breaker: Breaker,
+    /// The failover price guard's factor in parts per million; off when absent.
+    pub max_failover_ratio_ppm: Option<u64>,
 }
 
 impl Catalog {
@@ -182,6 +184,7 @@ impl Catalog {
             chains: self.chains.iter().map(|(name, models)| (name.clone(), Names { names: models.clone() })).collect(),
             limits: self.limits,
             breaker: self.breaker,
+            max_failover_ratio_ppm: self.max_failover_ratio_ppm,
         }
     }
 

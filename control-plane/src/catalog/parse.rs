@@ -35,6 +35,7 @@ fn catalog(root: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<C
     let at_classifier = table.field("classifier");
     let at_limits = table.field("limits");
     let at_breaker = table.field("breaker");
+    let at_price_guard = table.field("price_guard");
     table.finish(faults);
 
     // Names as written, so that a fault inside an entry does not also make its name unknown.
@@ -52,7 +53,8 @@ fn catalog(root: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<C
     }
     let classifier = classifier(&at_classifier, &model_names, &is_target, faults);
     let (limits, breaker) = (limits(&at_limits, faults), breaker(&at_breaker, faults));
-    Some(Catalog { providers, models, chains, embeddings, classifier, limits, breaker })
+    let max_failover_ratio_ppm = price_guard(&at_price_guard, faults);
+    Some(Catalog { providers, models, chains, embeddings, classifier, limits, breaker, max_failover_ratio_ppm })
 }
 
 fn names<'a>(at: &At<'a>) -> BTreeSet<&'a str> {
@@ -167,6 +169,13 @@ fn limits(at: &At<'_>, faults: &mut Faults) -> Limits {
         faults.add(&at_default.path, "must not be longer than limits.max_timeout");
     }
     limits
+}
+
+fn price_guard(at: &At<'_>, faults: &mut Faults) -> Option<u64> {
+    let mut table = at.table(faults)?;
+    let max_ratio = table.field("max_ratio").required("a number of at least 1, like 3.0", faults).read(faults, scalar::factor_ppm);
+    table.finish(faults);
+    max_ratio
 }
 
 fn breaker(at: &At<'_>, faults: &mut Faults) -> Breaker {

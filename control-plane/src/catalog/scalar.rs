@@ -35,6 +35,14 @@ pub(super) fn ratio_ppm(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A factor from 1 to 1000, in parts per million.
+pub(super) fn factor_ppm(text: &str) -> Result<u64, String> {
+    match decimal(text, 6, 1_000_000_000)? {
+        ppm if ppm < 1_000_000 => Err("must be at least 1".to_owned()),
+        ppm => Ok(ppm),
+    }
+}
+
 /// A whole number between `min` and `max`.
 pub(super) fn whole(text: &str, min: u64, max: u64) -> Result<u64, String> {
     text.parse().ok().filter(|value| (min..=max).contains(value)).ok_or_else(|| format!("must be a whole number from {min} to {max}"))
@@ -116,6 +124,13 @@ mod tests {
         for text in ["10", "10MB", "1GiB", "1B", "MiB"] {
             assert!(size_bytes(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_factor_is_at_least_one() {
+        assert_eq!(factor_ppm("3.0"), Ok(3_000_000));
+        assert_eq!(factor_ppm("1"), Ok(1_000_000));
+        assert!(factor_ppm("0.999999").is_err() && factor_ppm("1000.1").is_err() && factor_ppm("-3").is_err());
     }
 
     #[test]

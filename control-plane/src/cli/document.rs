@@ -31,6 +31,9 @@ pub struct Ceilings {
     /// The most tokens in a minute.
     #[arg(long)]
     tokens_per_minute: Option<u64>,
+    /// The most calls at once.
+    #[arg(long)]
+    max_parallel_calls: Option<u64>,
 }
 
 impl Ceilings {
@@ -39,6 +42,7 @@ impl Ceilings {
         document.set("ceilings.calls_per_hour", self.calls_per_hour);
         document.set("ceilings.requests_per_minute", self.requests_per_minute);
         document.set("ceilings.tokens_per_minute", self.tokens_per_minute);
+        document.set("ceilings.max_parallel_calls", self.max_parallel_calls);
     }
 }
 

@@ -9,6 +9,7 @@ mod projects;
 mod remote;
 mod senders;
 mod serve;
+mod spend;
 
 use crate::{catalog, mock_provider, render};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -45,6 +46,8 @@ enum Command {
     Credentials(On<credentials::Command>),
     /// Stored answers of a project.
     Cache(On<cache::Command>),
+    /// What a project spent: sums, ledger, resets, corrections.
+    Spend(On<spend::Command>),
 }
 
 /// A command on the admin API of a running control plane.
@@ -84,6 +87,7 @@ pub fn run() -> ExitCode {
         Command::Senders(on) => tell(&on.remote, senders::run(&on.remote, on.command)),
         Command::Credentials(on) => tell(&on.remote, credentials::run(&on.remote, on.command)),
         Command::Cache(on) => tell(&on.remote, cache::run(&on.remote, on.command)),
+        Command::Spend(on) => tell(&on.remote, spend::run(&on.remote, on.command)),
     }
 }
 

@@ -11,6 +11,8 @@ pub enum Output {
     Json,
     /// Columns, for people.
     Table,
+    /// Comma-separated values with a header line, for spreadsheets.
+    Csv,
 }
 
 /// Prints an answer to standard output; a closed pipe is nobody's fault.
@@ -19,28 +21,66 @@ pub fn print(answer: Option<&Value>, output: Output) {
         (None, _) => return,
         (Some(answer), Output::Json) => format!("{answer:#}\n"),
         (Some(answer), Output::Table) => table(answer),
+        (Some(answer), Output::Csv) => csv(answer),
     };
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// A list as a row each; anything else as a row a field.
 fn table(answer: &Value) -> String {
-    let Some(object) = answer.as_object() else { return format!("{answer}\n") };
-    let list = match object.values().next() {
-        Some(Value::Array(items)) if object.len() == 1 => items.iter().filter_map(Value::as_object).collect::<Vec<_>>(),
-        _ => return aligned(&object.iter().map(|(name, value)| vec![name.clone(), cell(value)]).collect::<Vec<_>>()),
-    };
-    let Some(first) = list.first() else { return "none\n".to_owned() };
-    let columns: Vec<&String> = id_first(first);
-    let mut rows = vec![columns.iter().map(|name| name.to_uppercase()).collect::<Vec<_>>()];
-    rows.extend(list.iter().map(|item| columns.iter().map(|name| item.get(*name).map_or_else(String::new, cell)).collect()));
-    aligned(&rows)
+    match rows(answer) {
+        Rows::Of(_, rows) if rows.is_empty() => "none\n".to_owned(),
+        Rows::Of(columns, rows) => {
+            let header = columns.iter().map(|name| name.to_uppercase()).collect();
+            aligned(&std::iter::once(header).chain(rows).collect::<Vec<_>>())
+        }
+        Rows::None(fields) => aligned(&fields),
+    }
 }
 
-fn id_first(object: &Map<String, Value>) -> Vec<&String> {
-    let mut columns: Vec<_> = object.keys().collect();
-    columns.sort_by_key(|name| (!matches!(name.as_str(), "id" | "source" | "provider"), name.as_str() != "name"));
-    columns
+/// The same, quoted as RFC 4180 has it.
+fn csv(answer: &Value) -> String {
+    let quoted = |text: &String| match text.as_str() {
+        "-" => String::new(),
+        text if text.contains([',', '"', '\n', '\r']) => format!("\"{}\"", text.replace('"', "\"\"")),
+        text => text.to_owned(),
+    };
+    let line = |cells: &Vec<String>| cells.iter().map(quoted).collect::<Vec<_>>().join(",") + "\r\n";
+    match rows(answer) {
+        Rows::Of(columns, rows) => std::iter::once(&columns).chain(&rows).map(line).collect(),
+        Rows::None(fields) => fields.iter().map(line).collect(),
+    }
+}
+
+/// What an answer has to show.
+enum Rows {
+    /// A list: its columns, and a row each.
+    Of(Vec<String>, Vec<Vec<String>>),
+    /// Anything else: a row a field.
+    None(Vec<Vec<String>>),
+}
+
+fn rows(answer: &Value) -> Rows {
+    let Some(object) = answer.as_object() else { return Rows::None(vec![vec![cell(answer)]]) };
+    let list = object.values().find_map(Value::as_array).filter(|_| object.keys().all(|name| name == "next" || object[name].is_array()));
+    let Some(list) = list else { return Rows::None(object.iter().map(|(name, value)| vec![name.clone(), cell(value)]).collect()) };
+    let items: Vec<&Map<String, Value>> = list.iter().filter_map(Value::as_object).collect();
+    let mut columns: Vec<String> = Vec::new();
+    for name in items.iter().flat_map(|item| item.keys()) {
+        if !columns.contains(name) {
+            columns.push(name.clone());
+        }
+    }
+    id_first(&mut columns);
+    let row = |item: &&Map<String, Value>| columns.iter().map(|name| item.get(name).map_or_else(String::new, cell)).collect();
+    let rows = items.iter().map(row).collect();
+    Rows::Of(columns, rows)
+}
+
+/// What names a row stands before it.
+fn id_first(columns: &mut [String]) {
+    const NAMES: [&str; 8] = ["cursor", "id", "day", "model", "key", "source", "provider", "name"];
+    columns.sort_by_key(|name| NAMES.iter().position(|first| first == name).unwrap_or(NAMES.len()));
 }
 
 fn cell(value: &Value) -> String {
@@ -91,6 +131,12 @@ mod tests {
              key_22  b     m,n             -\n"
         );
         assert_eq!(table(&json!({"keys": []})), "none\n");
+    }
+
+    #[test]
+    fn csv_quotes_what_needs_it() {
+        let answer = json!({"rows": [{"source": "a,\"b\"", "calls": 3, "cost_usd": "0.25"}], "next": null});
+        assert_eq!(csv(&answer), "source,calls,cost_usd\r\n\"a,\"\"b\"\"\",3,0.25\r\n");
     }
 
     #[test]

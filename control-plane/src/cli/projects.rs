@@ -41,6 +41,15 @@ pub struct Fields {
     /// The day on which the month begins, 1 to 31.
     #[arg(long, value_name = "DAY")]
     reset_day: Option<u64>,
+    /// Past this cost of a month, chat and messages go to the soft cap's chain, in USD.
+    #[arg(long, value_name = "USD")]
+    soft_cap_usd: Option<String>,
+    /// The soft cap's chain.
+    #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
+    soft_cap_chain: Option<Vec<String>>,
+    /// What a stored answer costs, as a fraction (0 to 1) of what it saved.
+    #[arg(long, value_name = "FRACTION")]
+    cached_answer_charge: Option<serde_json::Number>,
     /// Whether the same request is answered from the store.
     #[arg(long, value_name = "true|false")]
     cache_exact: Option<bool>,
@@ -57,6 +66,9 @@ impl Fields {
         document.set("name", self.name);
         document.set("monthly_cap_usd", self.monthly_cap_usd);
         document.set("reset_day", self.reset_day);
+        document.set("soft_cap_usd", self.soft_cap_usd);
+        document.set("soft_cap_chain", self.soft_cap_chain);
+        document.set("cached_answer_charge", self.cached_answer_charge.map(serde_json::Value::Number));
         document.set("cache.exact", self.cache_exact);
         document.set("cache.ttl_s", self.cache_ttl_s);
         Ok(document)

@@ -23,6 +23,7 @@ use tokio::time::MissedTickBehavior;
 /// How long calls that are under way may take once a signal came.
 const GRACE: Duration = Duration::from_secs(10);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 
 /// Arguments of `proxium serve`.
 #[derive(clap::Args)]
@@ -42,6 +43,9 @@ pub struct Args {
     /// Where people call: admin API, health, metrics.
     #[arg(long, value_name = "HOST:PORT", env = "PROXIUM_ADMIN_LISTEN", default_value = "127.0.0.1:10001")]
     admin_listen: SocketAddr,
+    /// How long ledger records are kept: days, like `400d`.
+    #[arg(long, value_name = "DAYS", env = "PROXIUM_LEDGER_RETENTION", default_value = "400d", value_parser = days)]
+    ledger_retention: Duration,
     #[command(flatten)]
     secret: SecretFlags,
     /// The token that may do everything on the admin API.
@@ -84,6 +88,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
     let catalog = catalog(&args, &secret)?;
     let money = Money::new(redis.clone(), cache.clone());
     tokio::spawn(sweep(money.clone(), Arc::clone(&metrics)));
+    tokio::spawn(trim(money.clone(), args.ledger_retention));
     let internal = internal::router(internal::State {
         changes: Changes::start(redis.clone()),
         redis: redis.clone(),
@@ -194,6 +199,24 @@ async fn sweep(money: Money, metrics: Arc<Metrics>) {
         }
         failing = outcome.is_err();
     }
+}
+
+/// Forgets old ledger records each hour, on every control plane.
+async fn trim(money: Money, retention: Duration) {
+    let mut tick = tokio::time::interval(TRIM_EVERY);
+    loop {
+        tick.tick().await;
+        if let Err(error) = money.trim_ledgers(retention).await {
+            tracing::warn!(%error, "old ledger records cannot be removed; tried again in an hour");
+        }
+    }
+}
+
+/// At least a day: the running month has a counter of its own.
+fn days(text: &str) -> Result<Duration, String> {
+    let days = text.strip_suffix('d').and_then(|days| days.parse::<u64>().ok()).filter(|days| (1..=36_500).contains(days));
+    days.map(|days| Duration::from_secs(days * 86_400))
+        .ok_or_else(|| "must be a whole number of days from 1d to 36500d, like 400d".to_owned())
 }
 
 async fn ended_by_signal() -> Result<&'static str, String> {

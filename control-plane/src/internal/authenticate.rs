@@ -35,8 +35,9 @@ fn record(found: Identity) -> KeyRecord {
             exact_cache: found.project.cache.exact,
             cache_ttl_s: found.project.cache.ttl_s,
             own_credentials: found.own_credentials,
-            cached_answer_charge_ppm: 0,
-            soft_cap_chain: Vec::new(),
+            cached_answer_charge_ppm: found.project.cached_answer_charge.0,
+            // Without a soft cap nothing is ever past it.
+            soft_cap_chain: found.project.soft_cap.map(|_| found.project.soft_cap_chain).unwrap_or_default(),
         },
     }
 }

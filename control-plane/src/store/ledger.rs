@@ -1,22 +1,23 @@
-//! Ledger records: one of each end of a call, in the project's stream, all values text.
+//! Ledger records: one of each end of a call and of each change by hand, in the project's stream, all values text.
 //!
 //! | field | what |
 //! |---|---|
 //! | `id` | the reservation, which is the request id for a call of its own |
-//! | `kind` | `call`, `hit` (from the cache), `expired` (never settled: its estimate), `correction` (signed, of an `expired`) |
+//! | `kind` | `call`, `hit` (from the cache), `expired` (never settled: its estimate), `correction` (signed: of an `expired` or by hand), `reset` |
 //! | `key_id`, `source`, `end_user`, `endpoint` | who and where |
 //! | `requested_model`, `resolved_model`, `model`, `provider` | named by the client; first of the chain; answered |
-//! | `month` | the period it was charged to, like `202611`; not on a hit |
-//! | `cost_nano_usd` | their sum over a month is the month's spend |
+//! | `month`, `at_ms` | the period it was charged to, like `202611`; the instant of its admission by the project's clock |
+//! | `cost_nano_usd` | their sum over a month, less what resets forgave, is what counts towards the month's cap |
 //! | `calls`, `tokens` | what the key's windows counted; their sums agree |
 //! | `input_tokens`, `cached_input_tokens`, `cache_write_5m_tokens`, `cache_write_1h_tokens`, `output_tokens`, `reasoning_tokens`, `searches` | usage |
-//! | `estimated`, `abandoned`, `cached` | `1` or `0` |
+//! | `estimated`, `abandoned`, `cached`, `charged` | `1` or `0`; `charged`: a hit that was not free |
 //! | `attempts` | `model outcome ms`, in order, comma between |
 //! | `latency_ms`, `started_at_ms` | times, the second by the filter's clock |
+//! | `window`, `forgiven_nano_usd`, `note` | of a `reset` or a correction by hand |
 //!
 //! A field that is not there is empty or 0.
 
-use proxium_wire::{AdmitRequest, Attempt, Call, Endpoint, Settle, StoredAnswer, Usage};
+use proxium_wire::{Attempt, Call, Endpoint, Settle, Usage};
 
 /// A record's fields in order.
 pub(super) type Fields = Vec<(&'static str, String)>;
@@ -75,20 +76,10 @@ pub(super) fn of_settle(settle: &Settle) -> Fields {
     fields
 }
 
-/// The whole record of a hit: free, and no call of any window.
-pub(super) fn of_hit(request: &AdmitRequest, answer: &StoredAnswer) -> Fields {
-    let mut fields = vec![
-        ("id", request.id.clone()),
-        ("kind", String::from("hit")),
-        ("key_id", request.key_id.clone()),
-        ("source", request.source.clone()),
-        ("cost_nano_usd", String::from("0")),
-        ("calls", String::from("0")),
-        ("tokens", String::from("0")),
-        ("model", text(&answer.model)),
-        ("cached", flag(true)),
-    ];
-    fields.extend(of_call(&request.call));
+/// What a free hit adds to the fields that the script writes itself.
+pub(super) fn of_hit(call: &Call, model: &str) -> Fields {
+    let mut fields = of_call(call);
+    fields.extend([("model", text(model)), ("cached", flag(true)), ("charged", flag(false))]);
     fields
 }
 

@@ -8,13 +8,14 @@ pub mod audit;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
-mod ledger;
+pub mod ledger;
 pub mod money;
 pub mod projects;
 pub mod record;
 mod reservations;
 mod scripts;
 pub mod senders;
+pub mod spend;
 
 pub use money::Money;
 
@@ -101,7 +102,8 @@ pub mod name {
     }
 
     of_project! {
-        /// Hash `record` (JSON), `monthly_cap` (nano-USD, absent: none), `reset_day` (1-31, absent: 1).
+        /// Hash `record` (JSON), `monthly_cap` and `soft_cap` (nano-USD, absent: none), `reset_day` (1-31, absent: 1),
+        /// `cached_answer_charge` (ppm, absent: 0).
         project() = "project";
         /// Set of key ids.
         keys() = "keys";
@@ -124,8 +126,16 @@ pub mod name {
         reservation(id) = "reservation:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
+        /// Set of the held reservations of a key that take a call slot.
+        held_by_key(key_id) = "held:key:{}";
+        /// The same of a sender.
+        held_by_sender(source) = "held:sender:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
+        /// Hash of what a day (`20261130`) used, by metric, key, model and sender.
+        spend_day(day) = "spend:day:{}";
+        /// The same of a budget's month (`202611`), and `spend`: what counts towards its caps.
+        spend_month(month) = "spend:month:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).

@@ -1,13 +1,34 @@
 //! The money of a call: looked up, reserved, settled or released, and never lost.
 
 use super::answers::Answers;
+use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, ledger, name, reservations};
+use super::{StoreError, name, reservations, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
-use proxium_wire::{AdmitReply, AdmitRequest, Hit, SettleReply, SettleRequest, Settlement, admit_reply::Outcome, settlement::End};
+use proxium_wire::{
+    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, SettleReply, SettleRequest, Settlement, StoredAnswer, admit_reply::Outcome,
+    settlement::End,
+};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const PPM: u32 = 1_000_000;
+
+/// A fraction of what an answer cost, rounded half up.
+fn charge(answer: &StoredAnswer, ppm: u32) -> NanoUsd {
+    let share = i128::from(answer.cost_nano_usd.max(0)) * i128::from(ppm) + i128::from(PPM / 2);
+    NanoUsd(i64::try_from(share / i128::from(PPM)).unwrap_or(i64::MAX))
+}
+
+/// How the script is to decide over an alternative whose answer may be stored.
+fn way<'a>(stored: Option<&'a StoredAnswer>, charge_ppm: u32, alternative: &'a Alternative) -> Way<'a> {
+    match (stored, charge_ppm) {
+        (None, _) => Way::Call(alternative),
+        (Some(_), 0) => Way::Free,
+        (Some(answer), ppm) => Way::Hit(answer, charge(answer, ppm)),
+    }
+}
 
 /// Admissions and settlements. It holds nothing itself: any number of them, on any number of control planes, act as one.
 #[derive(Clone)]
@@ -25,9 +46,10 @@ impl Money {
     }
 
     /// The cached answer, or a reservation with the project's own credentials, or a refusal. The same request again is the same reservation;
-    /// one whose reservation has ended is refused (with [`proxium_wire::Limit::MaxParallelCalls`], which no ceiling answers yet).
+    /// one whose reservation has ended is refused (with [`proxium_wire::Limit::MaxParallelCalls`] and no wait).
     ///
-    /// Only [`AdmitRequest::normal`] is read: the soft cap's alternative is looked up after it and taken by the spend, when soft caps come.
+    /// Both alternatives are looked up, the normal one first; of two that have no free answer, the spend decides: the cheaper one counts,
+    /// and its stored answer too, once spend and holds have reached the soft cap.
     ///
     /// `open` opens a sealed credential: provider, sealed text.
     ///
@@ -38,21 +60,49 @@ impl Money {
         request: &AdmitRequest,
         open: impl Fn(&str, &str) -> Result<String, StoreError>,
     ) -> Result<AdmitReply, StoreError> {
-        if let Some(answer) = self.answers.find(&request.project, &request.normal.cache_key).await {
-            self.record_hit(request, ledger::of_hit(request, &answer));
-            return Ok(AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0 })) });
+        let normal = self.answers.find(&request.project, &request.normal.cache_key).await;
+        let cheaper = match &request.soft_cap {
+            Some(cheaper) if normal.is_none() => self.answers.find(&request.project, &cheaper.cache_key).await,
+            _ => None,
+        };
+        let charge_ppm = if normal.is_some() || cheaper.is_some() { self.charge_ppm(&request.project).await? } else { 0 };
+        if let (Some(answer), 0) = (&normal, charge_ppm) {
+            return Ok(self.free(request, answer.clone(), false));
         }
-        reservations::reserve(&self.redis, &self.scripts, request, open).await
+        let normal_way = way(normal.as_ref(), charge_ppm, &request.normal);
+        // A stored answer of the normal chain is taken past the soft cap too.
+        let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
+        let cheaper_way = cheaper_way.map(|alternative| way(cheaper.as_ref(), charge_ppm, alternative));
+        match reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await? {
+            Admission::Other(outcome) => Ok(AdmitReply { outcome: Some(outcome) }),
+            Admission::Hit { soft_cap, rate_limit } => {
+                let taken = if soft_cap { cheaper } else { normal };
+                let answer = taken.ok_or_else(|| StoreError::Corrupt("reserve took an answer that is not stored".to_owned()))?;
+                if charge_ppm == 0 {
+                    return Ok(self.free(request, answer, soft_cap));
+                }
+                let charged_nano_usd = charge(&answer, charge_ppm).0;
+                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit) };
+                Ok(AdmitReply { outcome: Some(Outcome::Hit(hit)) })
+            }
+        }
+    }
+
+    /// What a hit costs, in parts per million of what it saved, as the project has it now.
+    async fn charge_ppm(&self, project: &str) -> Result<u32, StoreError> {
+        let ppm: Option<u32> = self.redis.hget(name::project(project), "cached_answer_charge").await?;
+        Ok(ppm.unwrap_or(0).min(PPM))
     }
 
     /// Writes the record of a free hit behind the answer's back: the client need not wait for it, nor miss its answer if it fails.
-    fn record_hit(&self, request: &AdmitRequest, record: ledger::Fields) {
-        let (redis, project) = (self.redis.clone(), request.project.clone());
+    fn free(&self, request: &AdmitRequest, answer: StoredAnswer, soft_cap: bool) -> AdmitReply {
+        let (money, request, model) = (self.clone(), request.clone(), answer.model.clone());
         tokio::spawn(async move {
-            if let Err(error) = redis.xadd::<(), _, _, _, _>(name::ledger(&project), false, None, "*", record).await {
-                tracing::warn!(project, %error, "a cache hit is missing in the ledger");
+            if let Err(error) = reservations::hit(&money.redis, &money.scripts, &request, &model).await {
+                tracing::warn!(project = request.project, %error, "a cache hit is missing in the ledger");
             }
         });
+        AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0, soft_cap, rate_limit: None })) }
     }
 
     /// Ends reservations in their order, each once, and keeps the answers that came with them.
@@ -93,7 +143,8 @@ impl Money {
         }
     }
 
-    /// Charges the due holds of all projects at their estimate; answers how many. Meant for each second, on every control plane.
+    /// Charges the due holds of all projects at their estimate, and answers how many; makes states anew that were lost. Meant for each
+    /// second, on every control plane.
     ///
     /// # Errors
     /// Redis cannot answer, for one project at least; what was charged stays charged, and the next sweep goes on.
@@ -106,10 +157,16 @@ impl Money {
             let pipeline = self.redis.pipeline();
             for project in &projects {
                 let () = pipeline.zcount(name::due(project), f64::NEG_INFINITY, now).await?;
+                let () = pipeline.hexists(name::state(project), "spend").await?;
             }
-            let due: Vec<u64> = if projects.is_empty() { Vec::new() } else { pipeline.all().await? };
-            for (project, _) in projects.iter().zip(due).filter(|(_, due)| *due > 0) {
-                match reservations::expire(&self.redis, &self.scripts, project).await {
+            let facts: Vec<u64> = if projects.is_empty() { Vec::new() } else { pipeline.all().await? };
+            for (project, facts) in projects.iter().zip(facts.chunks_exact(2)) {
+                let outcome = match facts {
+                    [_, 0] => spend::rebuild(&self.redis, &self.scripts, project).await.map(|()| 0),
+                    [due, _] if *due > 0 => reservations::expire(&self.redis, &self.scripts, project).await,
+                    _ => Ok(0),
+                };
+                match outcome {
                     Ok(some) => charged += some,
                     // One project that cannot be swept must not keep the others waiting.
                     Err(error) => _ = failed.get_or_insert(error),
@@ -120,6 +177,41 @@ impl Money {
             }
             cursor = next;
         }
+    }
+
+    /// Forgets ledger records of all projects that are older than this.
+    ///
+    /// # Errors
+    /// Redis cannot answer; the next time goes on.
+    pub async fn trim_ledgers(&self, retention: Duration) -> Result<(), StoreError> {
+        let oldest = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(retention).as_millis().to_string();
+        let mut cursor = String::from("0");
+        loop {
+            let (next, projects) = self.some_projects(cursor).await?;
+            for project in &projects {
+                let () = self.redis.xtrim(name::ledger(project), ("MINID", "~", oldest.as_str())).await?;
+            }
+            if next == "0" {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Begins windows of a project anew; see [`spend::Reset`]. `false`: there is no such project.
+    ///
+    /// # Errors
+    /// Redis cannot answer.
+    pub async fn reset(&self, project: &str, reset: &spend::Reset) -> Result<bool, StoreError> {
+        spend::reset(&self.redis, &self.scripts, project, reset).await
+    }
+
+    /// Adds a signed amount to a project's running month, once per id; see [`spend::Correction`]. `false`: there is no such project.
+    ///
+    /// # Errors
+    /// Redis cannot answer, or the project's state is missing.
+    pub async fn correct(&self, project: &str, correction: &spend::Correction) -> Result<bool, StoreError> {
+        spend::correct(&self.redis, &self.scripts, project, correction).await
     }
 
     /// A page of the project ids and the cursor of the next, `0` at the end.

@@ -1,6 +1,6 @@
 //! Projects: a budget, rules, and what hangs on them.
 
-use super::record::{self, Expect, Place, Rules, Stored, Written, usd};
+use super::record::{self, Expect, Fraction, Place, Rules, Stored, Written, usd};
 use super::{StoreError, name};
 use fred::prelude::*;
 use fred::types::scripts::Script;
@@ -24,6 +24,15 @@ pub struct Project {
     /// The day of the month (UTC) on which the month begins, 1-31, the last day in shorter months. Absent: 1.
     #[serde(default)]
     pub reset_day: Option<u8>,
+    /// Once a month has cost so much, chat and messages go to the soft cap's chain. Absent: never.
+    #[serde(default, rename = "soft_cap_usd", with = "usd")]
+    pub soft_cap: Option<NanoUsd>,
+    /// The cheaper chain: models and chains of the catalog. Empty: none.
+    #[serde(default)]
+    pub soft_cap_chain: Vec<String>,
+    /// What a stored answer costs, as a fraction of what it saved. 0: it is free.
+    #[serde(default)]
+    pub cached_answer_charge: Fraction,
     /// How answers are kept.
     #[serde(default)]
     pub cache: Cache,
@@ -51,10 +60,17 @@ impl Default for Cache {
 }
 
 impl Project {
-    /// The fields that the reserve script reads.
+    /// The fields that scripts read.
     fn fields(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
-        let cap = self.monthly_cap.map(|cap| ("monthly_cap", cap.0.to_string()));
-        cap.into_iter().chain(self.reset_day.map(|day| ("reset_day", day.to_string())))
+        let charge = Some(self.cached_answer_charge.0).filter(|ppm| *ppm > 0);
+        [
+            ("monthly_cap", self.monthly_cap.map(|cap| cap.0.to_string())),
+            ("soft_cap", self.soft_cap.map(|cap| cap.0.to_string())),
+            ("reset_day", self.reset_day.map(|day| day.to_string())),
+            ("cached_answer_charge", charge.map(|ppm| ppm.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Ceilings {
     pub requests_per_minute: Option<u64>,
     /// Tokens in the last minute.
     pub tokens_per_minute: Option<u64>,
+    /// Calls at once.
+    pub max_parallel_calls: Option<u64>,
 }
 
 impl Ceilings {
@@ -35,6 +37,7 @@ impl Ceilings {
             ("calls_per_hour", self.calls_per_hour),
             ("requests_per_minute", self.requests_per_minute),
             ("tokens_per_minute", self.tokens_per_minute),
+            ("max_parallel_calls", self.max_parallel_calls),
         ]
         .into_iter()
         .filter_map(|(name, ceiling)| Some((name, ceiling?.to_string())))
@@ -159,6 +162,25 @@ pub(super) async fn list<T: DeserializeOwned>(
             Some(stored.map(|stored| (id, stored.value)))
         })
         .collect()
+}
+
+/// A fraction from 0 to 1 in parts per million; in documents a JSON number with at most six decimals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fraction(pub u32);
+
+impl Serialize for Fraction {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        // In plain decimals, as a person writes it: a millionth is 1000 of the smallest parts of money's text.
+        let text = proxium_wire::NanoUsd(i64::from(self.0) * 1_000).to_string();
+        serde_json::value::RawValue::from_string(text).map_err(serde::ser::Error::custom)?.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fraction {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let fraction = f64::deserialize(from)?.clamp(0.0, 1.0);
+        Ok(Self((fraction * 1e6).round() as u32))
+    }
 }
 
 /// Money in documents: a decimal string of USD, or null.

@@ -7,11 +7,12 @@ use super::scripts::{self, Scripts};
 use super::{StoreError, ledger};
 use fred::prelude::*;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Admitted, Limit, OwnCredential, RateLimit, Refused, Settle, Settlement, Window, admit_reply::Outcome,
+    AdmitRequest, Admitted, Alternative, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer, Window,
+    admit_reply::Outcome,
 };
 
 /// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
-const STATE_MISSING: &str = "state_missing";
+pub(super) const STATE_MISSING: &str = "state_missing";
 
 /// The windows' sums stay exact below 2^53; no call has this many tokens, and a provider that claims more is not believed.
 const MAX_TOKENS: u64 = 1_000_000_000_000;
@@ -26,46 +27,88 @@ fn tokens(of: u64) -> i64 {
     i64::try_from(of.min(MAX_TOKENS)).unwrap_or(i64::MAX)
 }
 
-/// The answer to an admission after the lookup missed. `open` opens a sealed credential.
+/// One way to make a call, as the script decides over it.
+pub(super) enum Way<'a> {
+    /// A provider is called.
+    Call(&'a Alternative),
+    /// The answer is stored, and charged so much.
+    Hit(&'a StoredAnswer, NanoUsd),
+    /// The answer is stored, and free.
+    Free,
+}
+
+impl Way<'_> {
+    /// Kind, tokens, money, the same negated, input and output tokens, model.
+    fn args(&self, resolved: &str) -> [Value; 7] {
+        let (kind, hold, model) = match self {
+            Self::Call(alternative) => {
+                let own = alternative.resolved_model.as_str();
+                ("call", alternative.hold, if own.is_empty() { resolved } else { own })
+            }
+            Self::Hit(answer, charge) => ("hit", Hold { nano_usd: charge.0, ..Hold::default() }, answer.model.as_str()),
+            Self::Free => ("free", Hold::default(), ""),
+        };
+        let money = hold.nano_usd.clamp(0, MAX_NANO_USD);
+        [
+            kind.into(),
+            tokens(hold.input_tokens.saturating_add(hold.output_tokens)).into(),
+            money.into(),
+            (-money).into(),
+            tokens(hold.input_tokens).into(),
+            tokens(hold.output_tokens).into(),
+            ledger::text(model).into(),
+        ]
+    }
+}
+
+/// What became of an admission.
+pub(super) enum Admission {
+    /// The stored answer of the alternative that was taken; `charged` if it went through the limits.
+    Hit { soft_cap: bool, rate_limit: RateLimit },
+    /// All else.
+    Other(Outcome),
+}
+
+/// Asks for an admission, by the normal way or, past the soft cap, the cheaper one. `open` opens a sealed credential.
 pub(super) async fn reserve(
     redis: &Client,
     scripts: &Scripts,
     request: &AdmitRequest,
+    normal: &Way<'_>,
+    cheaper: Option<&Way<'_>>,
     open: impl Fn(&str, &str) -> Result<String, StoreError>,
-) -> Result<AdmitReply, StoreError> {
-    let AdmitRequest { id, project, key_id, source, call, normal, hold_ms, side_call, .. } = request;
-    let hold = normal.hold;
-    let money = hold.nano_usd.clamp(0, MAX_NANO_USD);
+) -> Result<Admission, StoreError> {
+    let AdmitRequest { id, project, key_id, source, call, hold_ms, side_call, .. } = request;
     let mut args: Vec<Value> = vec![
         id.as_str().into(),
         key_id.as_str().into(),
         source.as_str().into(),
         tokens((*hold_ms).min(MAX_HOLD_MS)).into(),
         i64::from(!side_call).into(),
-        tokens(hold.input_tokens.saturating_add(hold.output_tokens)).into(),
-        money.into(),
-        (-money).into(),
-        tokens(hold.input_tokens).into(),
-        tokens(hold.output_tokens).into(),
         ledger::endpoint(call).into(),
         ledger::text(&call.requested_model).into(),
-        ledger::text(&call.resolved_model).into(),
         ledger::text(&call.end_user).into(),
         call.started_at_ms.to_string().into(),
     ];
-    args.extend(normal.providers.iter().map(|provider| Value::from(provider.as_str())));
+    args.extend(normal.args(&call.resolved_model));
+    match cheaper {
+        Some(cheaper) => args.extend(cheaper.args("")),
+        None => args.extend(std::iter::repeat_n(Value::from(""), 7)),
+    }
+    args.extend(providers(request).into_iter().map(Value::from));
 
     let reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args).await?.into_array());
-    let outcome = match reply.text(0)?.as_str() {
+    Ok(Admission::Other(match reply.text(0)?.as_str() {
         "admitted" => {
-            let sealed = reply.texts(3)?;
+            let sealed = reply.texts(4)?;
             let credentials = sealed
                 .chunks_exact(2)
                 .filter_map(|pair| if let [provider, sealed] = pair { Some((provider, sealed)) } else { None })
                 .map(|(provider, sealed)| Ok(OwnCredential { provider: provider.clone(), secret: open(provider, sealed)? }))
                 .collect::<Result<_, StoreError>>()?;
-            Outcome::Admitted(Admitted { soft_cap: false, credentials, rate_limit: reply.rate_limit()? })
+            Outcome::Admitted(Admitted { soft_cap: reply.number(3)? == 1, credentials, rate_limit: reply.rate_limit()? })
         }
+        "hit" => return Ok(Admission::Hit { soft_cap: reply.number(3)? == 1, rate_limit: reply.rate_limit()? }),
         "refused" => Outcome::Refused(Refused {
             limit: limit(&reply.text(3)?)?.into(),
             of_sender: reply.number(4)? == 1,
@@ -82,8 +125,33 @@ pub(super) async fn reserve(
         "invalid_key" => Outcome::InvalidKey(()),
         STATE_MISSING => return Err(state_missing(project)),
         other => return Err(StoreError::Corrupt(format!("reserve answered {other}"))),
-    };
-    Ok(AdmitReply { outcome: Some(outcome) })
+    }))
+}
+
+/// The providers of both alternatives, each once.
+fn providers(request: &AdmitRequest) -> Vec<&str> {
+    let of = |alternative: &'_ Alternative| alternative.providers.len();
+    if of(&request.normal) == 0 || request.soft_cap.as_ref().is_some_and(|cheaper| of(cheaper) == 0) {
+        return Vec::new();
+    }
+    let mut all: Vec<&str> = Vec::new();
+    for provider in request.normal.providers.iter().chain(request.soft_cap.iter().flat_map(|cheaper| &cheaper.providers)) {
+        if !all.contains(&provider.as_str()) {
+            all.push(provider);
+        }
+    }
+    all
+}
+
+/// Records a hit that is free.
+pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, model: &str) -> Result<(), StoreError> {
+    let mut args: Vec<Value> =
+        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
+    args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    match scripts::run::<String>(redis, &scripts.hit, &of.project, args).await?.as_str() {
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(()),
+    }
 }
 
 /// Replaces the hold by what was used. `true`: recorded; `false`: it had been before, or the project is gone.
@@ -104,6 +172,10 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
         tokens(settle.usage.tokens()).into(),
         tokens(settle.usage.input).into(),
         tokens(settle.usage.output).into(),
+        tokens(settle.usage.cached_input).into(),
+        tokens(settle.usage.cache_write_5m.saturating_add(settle.usage.cache_write_1h)).into(),
+        i64::from(settle.estimated).into(),
+        ledger::text(&settle.model).into(),
     ];
     for (field, value) in ledger::of_settle(settle) {
         args.push(field.into());
@@ -138,15 +210,15 @@ pub(super) async fn expire(redis: &Client, scripts: &Scripts, project: &str) -> 
     }
 }
 
-fn state_missing(project: &str) -> StoreError {
+pub(super) fn state_missing(project: &str) -> StoreError {
     StoreError::Corrupt(format!(
-        "{} is missing; rebuild it from the project's ledger, nothing is admitted until then",
+        "{} is missing; nothing is admitted until it is rebuilt, which is tried each second",
         super::name::state(project)
     ))
 }
 
 fn limit(name: &str) -> Result<Limit, StoreError> {
-    [Limit::MonthlyCap, Limit::CallsPerHour, Limit::RequestsPerMinute, Limit::TokensPerMinute]
+    [Limit::MonthlyCap, Limit::CallsPerHour, Limit::RequestsPerMinute, Limit::TokensPerMinute, Limit::MaxParallelCalls]
         .into_iter()
         .find(|limit| limit.name() == name)
         .ok_or_else(|| StoreError::Corrupt(format!("reserve answered the limit {name}")))

@@ -13,6 +13,10 @@ pub(super) struct Scripts {
     pub settle: Script,
     pub release: Script,
     pub expire: Script,
+    pub hit: Script,
+    pub rebuild: Script,
+    pub reset: Script,
+    pub correct: Script,
 }
 
 impl Scripts {
@@ -26,6 +30,10 @@ impl Scripts {
             settle: script(ends, include_str!("lua/settle.lua")),
             release: script(ends, include_str!("lua/release.lua")),
             expire: script(ends, include_str!("lua/expire.lua")),
+            hit: script(admits, include_str!("lua/hit.lua")),
+            rebuild: script(ends, include_str!("lua/rebuild.lua")),
+            reset: script(ends, include_str!("lua/reset.lua")),
+            correct: script(ends, include_str!("lua/correct.lua")),
         }
     }
 }
@@ -39,7 +47,9 @@ pub(super) async fn run<R: FromValue>(redis: &Client, script: &Script, project: 
 fn names() -> String {
     let of = [
         ("project", name::project("")),
+        ("keys", name::keys("")),
         ("key", name::key("", "")),
+        ("senders", name::senders("")),
         ("sender", name::sender("", "")),
         ("credentials", name::credentials("")),
         ("state", name::state("")),
@@ -47,7 +57,11 @@ fn names() -> String {
         ("sender_window", name::sender_window("", "")),
         ("reservation", name::reservation("", "")),
         ("due", name::due("")),
+        ("held_by_key", name::held_by_key("", "")),
+        ("held_by_sender", name::held_by_sender("", "")),
         ("ledger", name::ledger("")),
+        ("spend_day", name::spend_day("", "")),
+        ("spend_month", name::spend_month("", "")),
     ];
     let prefix = name::prefix("");
     let rows: Vec<String> = of.iter().map(|(kind, full)| format!("{kind} = '{}'", full.strip_prefix(&prefix).unwrap_or(full))).collect();

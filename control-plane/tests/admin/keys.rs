@@ -100,7 +100,10 @@ async fn changing_a_ceiling_keeps_the_windows() {
     let () = world.redis.hset(name::key_window(&project, &id), ("w", "3")).await.unwrap();
     let path = format!("projects/{project}/keys/{id}");
     let changed = world.call(Method::PATCH, &path, json!({"ceilings": {"requests_per_minute": 2, "calls_per_hour": null}})).await.body;
-    assert_eq!(changed["ceilings"], json!({"calls_per_hour": null, "requests_per_minute": 2, "tokens_per_minute": null}));
+    assert_eq!(
+        changed["ceilings"],
+        json!({"calls_per_hour": null, "max_parallel_calls": null, "requests_per_minute": 2, "tokens_per_minute": null})
+    );
     let fields: Vec<Option<String>> =
         world.redis.hmget(name::key(&project, &id), vec!["requests_per_minute", "calls_per_hour"]).await.unwrap();
     assert_eq!(fields, [Some("2".to_owned()), None]);
@@ -114,7 +117,7 @@ async fn a_misplaced_or_misspelt_limit_is_refused_not_dropped() {
     let project = world.project(named()).await;
     let document = json!({
         "name": "", "calls_per_hour": 1, "expires_at": "2027-01-31T12:00:00", "allowed_models": ["fast", "small", "small"],
-        "ceilings": {"call_per_hour": 1, "requests_per_minute": -1, "tokens_per_minute": 1.5, "max_parallel_calls": 3},
+        "ceilings": {"call_per_hour": 1, "requests_per_minute": -1, "tokens_per_minute": 1.5, "max_parallel_calls": -3},
         "revoked": true,
     });
     let answer = world.call(Method::POST, &format!("projects/{project}/keys"), document).await;
@@ -156,7 +159,7 @@ async fn senders_are_set_as_a_whole_shown_and_taken_away() {
     world.call(Method::PUT, &path, json!({"rules": {"a": ["small"]}})).await;
     world.call(Method::PUT, &path, json!({"ceilings": {"tokens_per_minute": 0}})).await;
     let shown = world.call(Method::GET, &path, json!(null)).await.body;
-    let ceilings = json!({"calls_per_hour": null, "requests_per_minute": null, "tokens_per_minute": 0});
+    let ceilings = json!({"calls_per_hour": null, "max_parallel_calls": null, "requests_per_minute": null, "tokens_per_minute": 0});
     assert_eq!(shown, json!({"source": "bot", "rules": {}, "ceilings": ceilings}));
     assert_eq!(world.call(Method::GET, &format!("projects/{project}/senders"), json!(null)).await.body, json!({"senders": [shown]}));
     assert_eq!(world.call(Method::DELETE, &path, json!(null)).await.status, StatusCode::NO_CONTENT);

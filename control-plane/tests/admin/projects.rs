@@ -35,7 +35,7 @@ async fn a_bad_document_is_refused_with_every_bad_field() {
             Method::POST,
             "projects",
             json!({
-                "monthly_cap_usd": "9000000.000000001", "reset_day": 32, "cached_answer_charge": 0.25, "soft_cap_usd": 1,
+                "monthly_cap_usd": "9000000.000000001", "reset_day": 32, "cached_answer_charge": 1.25, "soft_cap_usd": -1,
                 "soft_cap_chain": "fast", "memory": false, "auto_classify": true, "montly_cap_usd": 3,
                 "cache": {"ttl_s": 0, "exact": "yes", "near": {"enabled": true}, "size": 1},
                 "rules": {"a": [], "b": ["small", "none"], "c": "small"},

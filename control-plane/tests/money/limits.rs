@@ -267,7 +267,7 @@ async fn a_missing_state_is_never_taken_for_no_spend() {
     let world = World::new().await;
     let () = world.client.del(name::state(&world.project)).await.unwrap();
     let error = world.money.admit(&world.call("a"), crate::world::no_credentials).await.unwrap_err();
-    assert!(error.to_string().contains("rebuild"), "{error}");
+    assert!(error.to_string().contains("rebuilt"), "{error}");
     let settle = world.end("a", "", proxium_wire::settlement::End::Release(proxium_wire::Release {}));
     assert!(world.money.settle(&settle).await.is_err());
 }

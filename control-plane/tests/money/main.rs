@@ -7,7 +7,9 @@ mod redis;
 mod world;
 
 mod answers;
+mod budgets;
 mod ends;
 mod limits;
 mod months;
 mod races;
+mod schedules;

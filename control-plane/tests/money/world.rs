@@ -88,6 +88,7 @@ impl World {
                 cache_key: vec![],
                 hold: Hold { input_tokens: 10, output_tokens: 20, nano_usd: 1_000 },
                 providers: vec!["openai".into()],
+                resolved_model: String::new(),
             },
             soft_cap: None,
             hold_ms: 60_000,

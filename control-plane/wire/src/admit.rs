@@ -67,6 +67,9 @@ pub struct Alternative {
     /// Providers of the plan whose credentials of the project's own are wanted. Empty: all of the project.
     #[prost(string, repeated, tag = "3")]
     pub providers: Vec<String>,
+    /// The first entry of its plan, where that is not [`Call::resolved_model`].
+    #[prost(string, tag = "4")]
+    pub resolved_model: String,
 }
 
 /// The most a call is expected to use.
@@ -96,7 +99,7 @@ pub mod admit_reply {
     /// The outcomes of an admission.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Outcome {
-        /// The answer is known; nothing was reserved.
+        /// The answer is known; nothing is held.
         #[prost(message, tag = "1")]
         Hit(super::Hit),
         /// Reserved: call.
@@ -137,6 +140,12 @@ pub struct Hit {
     /// What this hit cost: 0, or the project's fraction.
     #[prost(int64, tag = "2")]
     pub charged_nano_usd: i64,
+    /// It is the answer of the soft-cap alternative.
+    #[prost(bool, tag = "3")]
+    pub soft_cap: bool,
+    /// For the `x-ratelimit-*` headers; absent for a free hit, which passes no ceiling.
+    #[prost(message, optional, tag = "4")]
+    pub rate_limit: Option<RateLimit>,
 }
 
 /// A reservation is held.

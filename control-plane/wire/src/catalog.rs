@@ -203,4 +203,8 @@ pub struct Catalog {
     /// Settings of every breaker.
     #[prost(message, required, tag = "5")]
     pub breaker: Breaker,
+    /// Failover never goes to an entry whose worst case is above the first one's by more than this factor, in parts per million; absent: it
+    /// may.
+    #[prost(uint64, optional, tag = "6")]
+    pub max_failover_ratio_ppm: Option<u64>,
 }

@@ -2,7 +2,8 @@
 
 use prost::Message;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Call, Hold, Limit, RateLimit, Refused, Settlement, Window, admit_reply, settlement,
+    AdmitReply, AdmitRequest, Alternative, Call, Hit, Hold, Limit, RateLimit, Refused, Settlement, StoredAnswer, Window, admit_reply,
+    settlement,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -23,6 +24,7 @@ fn an_admission_keeps_its_bytes() {
             cache_key: vec![0xff],
             hold: Hold { input_tokens: 1, output_tokens: 2, nano_usd: 3 },
             providers: vec!["o".into()],
+            resolved_model: String::new(),
         },
         soft_cap: None,
         hold_ms: 300,
@@ -39,6 +41,20 @@ fn an_admission_keeps_its_bytes() {
             + "40ac024801"
     );
     assert_eq!(AdmitRequest::decode(bytes.as_slice()).ok(), Some(request));
+}
+
+#[test]
+fn an_alternative_past_the_soft_cap_keeps_its_bytes() {
+    let hold = Hold { input_tokens: 1, output_tokens: 2, nano_usd: 3 };
+    let alternative = Alternative { cache_key: vec![0xff], hold, providers: vec!["o".into()], resolved_model: "m".into() };
+    assert_eq!(hex(&alternative.encode_to_vec()), "0a01ff12060801100218031a016f22016d");
+}
+
+#[test]
+fn a_charged_hit_keeps_its_bytes() {
+    let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into() };
+    let hit = Hit { answer, charged_nano_usd: 2, soft_cap: true, rate_limit: Some(RateLimit { requests: None, tokens: None }) };
+    assert_eq!(hex(&hit.encode_to_vec()), "0a0b0a01ff12016d180822017210021801 2200".replace(' ', ""));
 }
 
 #[test]

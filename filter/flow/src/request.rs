@@ -3,7 +3,11 @@
 use crate::endpoint::Route;
 use crate::message::Headers;
 use crate::refusal::Refusal;
+use proxium_wire::{MoneyError, NanoUsd};
 use sha2::{Digest, Sha256};
+
+/// The header that bounds what a call may come to.
+pub const MAX_COST: &str = "x-proxium-max-cost-usd";
 
 /// The longest `x-proxium-source` and `x-proxium-user`.
 const MAX_TAG_BYTES: usize = 128;
@@ -46,6 +50,8 @@ pub struct Controls {
     pub timeout_ms: Option<u64>,
     /// `x-proxium-cache`.
     pub cache: CacheMode,
+    /// `x-proxium-max-cost-usd`: the most the call may come to.
+    pub max_cost: Option<NanoUsd>,
 }
 
 impl Controls {
@@ -67,6 +73,7 @@ impl Controls {
                 Some("refresh") => CacheMode::Refresh,
                 Some(_) => return Err(Refusal::invalid("x-proxium-cache", "The header `x-proxium-cache` must be `bypass` or `refresh`.")),
             },
+            max_cost: headers.get(MAX_COST).map(usd).transpose()?,
         })
     }
 }
@@ -81,6 +88,16 @@ fn tag(headers: &Headers, name: &str) -> Result<String, Refusal> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// A plain decimal number of USD, zero or more.
+fn usd(text: &str) -> Result<NanoUsd, Refusal> {
+    match text.parse::<NanoUsd>() {
+        Ok(amount) if amount >= NanoUsd::ZERO => Ok(amount),
+        Err(MoneyError::TooLarge) if !text.starts_with('-') => Ok(NanoUsd(i64::MAX)),
+        Ok(_) => Err(Refusal::invalid(MAX_COST, format!("The header `{MAX_COST}` must not be negative."))),
+        Err(error) => Err(Refusal::invalid(MAX_COST, format!("The header `{MAX_COST}` is not usable: {error}."))),
+    }
 }
 
 /// A whole number of at least 1; one too long for 64 bits is as good as the maximum.
@@ -158,6 +175,10 @@ mod tests {
             ("x-proxium-source", "a b"),
             ("x-proxium-source", "\u{fffd}"),
             ("x-proxium-user", ""),
+            (MAX_COST, "1e3"),
+            (MAX_COST, "-1"),
+            (MAX_COST, "0.0000000001"),
+            (MAX_COST, ""),
         ] {
             match Controls::read(&lines(&[(name, value)])) {
                 Err(Refusal::InvalidRequest { param, .. }) => assert_eq!(param.as_deref(), Some(name)),
@@ -165,6 +186,14 @@ mod tests {
             }
         }
         assert!(Controls::read(&lines(&[("x-proxium-source", &"s".repeat(129))])).is_err());
+    }
+
+    #[test]
+    fn a_ceiling_of_cost_is_exact_and_one_beyond_all_numbers_is_none() {
+        let max_cost = |text| Controls::read(&lines(&[(MAX_COST, text)])).unwrap().max_cost;
+        assert_eq!(max_cost("0.000000001"), Some(NanoUsd(1)));
+        assert_eq!(max_cost("0"), Some(NanoUsd::ZERO));
+        assert_eq!(max_cost("99999999999999999999"), Some(NanoUsd(i64::MAX)));
     }
 
     #[test]

@@ -74,7 +74,7 @@ end
 -- Its clock never steps back: it is the later of Redis' own and the last instant at which the project counted a call.
 local function open_project()
   if redis.call('EXISTS', name('project')) == 0 then return nil, 'gone' end
-  local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day')
+  local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day', 'soft_cap')
   local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms')
   if not (state[1] and state[2] and state[3]) then return nil, 'state_missing' end
   local time = redis.call('TIME')
@@ -83,6 +83,7 @@ local function open_project()
     month = tonumber(state[1]),
     cap = tonumber(settings[1]),
     reset_day = tonumber(settings[2]) or 1,
+    soft_cap = tonumber(settings[3]),
   }
   -- Forward only: a later reset day must not bring a month back that is over.
   local month = period_of(project.now, project.reset_day)
@@ -93,8 +94,10 @@ local function open_project()
   return project
 end
 
--- Adds to the month that `month` names, if it is still running. Amounts are strings, nil for none.
+-- Adds to the month that `month` names. Amounts are strings, nil for none. The month's own counter keeps what was spent for ever, also
+-- once the month is over; the state is that of the running month.
 local function book(project, month, spend, held)
+  if spend then redis.call('HINCRBY', name('spend_month', month), 'spend', spend) end
   if tonumber(month) ~= project.month then return end
   if spend then redis.call('HINCRBY', name('state'), 'spend', spend) end
   if held then redis.call('HINCRBY', name('state'), 'held', held) end
@@ -197,16 +200,23 @@ local function recount(key, at, calls, tokens)
   end
 end
 
--- The ceilings of a key or sender by the order of CEILINGS, from the three values of its hash; nil if it has none.
-local function ceilings_of(calls_per_hour, requests_per_minute, tokens_per_minute)
-  local all = { tonumber(calls_per_hour), tonumber(requests_per_minute), tonumber(tokens_per_minute) }
-  if all[1] or all[2] or all[3] then return all end
+-- The fields of a key's or sender's hash: the windows in the order of CEILINGS, then the calls at once.
+local CEILING_FIELDS = { 'calls_per_hour', 'requests_per_minute', 'tokens_per_minute', 'max_parallel_calls' }
+local PARALLEL = 4
+
+-- The ceilings of a key or sender from the values of those fields; nil if it has none.
+local function ceilings_of(values)
+  local all, any = {}, nil
+  for i in ipairs(CEILING_FIELDS) do
+    all[i] = tonumber(values[i])
+    any = any or all[i]
+  end
+  return any and all
 end
 
 local function sender_ceilings(source)
   if source == '' then return nil end
-  return ceilings_of(
-    unpack(redis.call('HMGET', name('sender', source), 'calls_per_hour', 'requests_per_minute', 'tokens_per_minute')))
+  return ceilings_of(redis.call('HMGET', name('sender', source), unpack(CEILING_FIELDS)))
 end
 
 -- ---- Reservations and the ledger ----
@@ -218,11 +228,36 @@ local function read_reservation(id)
   return record
 end
 
--- Gives a reservation its final state.
-local function finish(id, state)
+-- Marks a reservation as held: due at an instant, and one of the calls at once of its key and, if that has ceilings, its sender. These
+-- are sets of ids rather than counters: nothing that is repeated or comes late can make them drift from the reservations' own states.
+local function hold(id, record, due)
+  redis.call('ZADD', name('due'), due, id)
+  if record.calls == '0' then return end
+  local sets = { name('held_by_key', record.key_id), record.sender_tokens and name('held_by_sender', record.source) }
+  for _, set in ipairs(sets) do
+    redis.call('SADD', set, id)
+    redis.call('PEXPIRE', set, KEEP_HELD_MS)
+  end
+end
+
+-- What the reservations of the running month hold, counted anew from their records into the state.
+local function recount_held(month)
+  redis.call('HSET', name('state'), 'held', '0')
+  for _, id in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
+    local record = redis.call('HMGET', name('reservation', id), 'state', 'month', 'hold')
+    if record[1] == 'held' and tonumber(record[2]) == month then redis.call('HINCRBY', name('state'), 'held', record[3]) end
+  end
+end
+
+-- Gives a reservation its final state. `record`: what it was.
+local function finish(id, state, record)
   redis.call('HSET', name('reservation', id), 'state', state)
   redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
-  redis.call('ZREM', name('due'), id)
+  if record.state == 'held' then
+    redis.call('ZREM', name('due'), id)
+    redis.call('SREM', name('held_by_key', record.key_id), id)
+    if record.sender_tokens then redis.call('SREM', name('held_by_sender', record.source), id) end
+  end
 end
 
 -- Changes what the windows count for a reservation, relative to its hold.
@@ -242,19 +277,59 @@ local function difference(id, cost, neg_hold)
   return text
 end
 
--- Appends to the ledger. `entry`: kind, cost, calls, tokens (what the key's windows count), input, output; `record`: whose. `more`:
--- further fields, flat. The sum of costs is the spend of the month, the sums of calls and tokens are what the windows counted.
+-- ---- Spend: what a project used, by day and by month ----
+--
+-- A hash a day and one a month; a field is `<metric>|<key id>|<model>|<sender>`, so that sums by any of them can be made of it.
+
+local METRICS = { 'answers', 'cost', 'input', 'cached_input', 'cache_write', 'output', 'cached', 'estimated' }
+-- Senders are named by clients: past this many fields in a day or month, new ones are counted together.
+local MAX_FIELDS = 40000
+local OTHERS = '(others)'
+local KEEP_DAY_S = 400 * 86400
+
+local function day_of(ms)
+  local year, month, day = date_of(floor(ms / DAY_MS))
+  return year * 10000 + month * 100 + day
+end
+
+local function tally(key, record, entry, keep_s)
+  local fields = redis.call('HLEN', key)
+  local source = record.source
+  local function row(of) return '|' .. record.key_id .. '|' .. entry.model .. '|' .. of end
+  if fields >= MAX_FIELDS and redis.call('HEXISTS', key, 'answers' .. row(source)) == 0 then source = OTHERS end
+  for _, metric in ipairs(METRICS) do
+    local more = entry[metric]
+    if more and more ~= 0 and more ~= '0' then redis.call('HINCRBY', key, metric .. row(source), more) end
+  end
+  if fields == 0 and keep_s then redis.call('EXPIRE', key, keep_s) end
+end
+
+-- Appends to the ledger and counts it. `record`: whose it is, `month` and `at` (the instant of its admission); `entry`: kind, calls and
+-- tokens (what the key's windows count), model, and the METRICS; `more`: further fields, flat. The sum of costs is the spend of the month,
+-- the sums of calls and tokens are what the windows counted.
 local function append(id, record, entry, more)
   redis.call('XADD', name('ledger'), '*', 'id', id, 'kind', entry.kind, 'key_id', record.key_id, 'source', record.source,
-    'month', record.month, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
+    'month', record.month, 'at_ms', record.at, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
     'input_tokens', entry.input, 'output_tokens', entry.output, unpack(more))
+  tally(name('spend_day', day_of(tonumber(record.at))), record, entry, KEEP_DAY_S)
+  tally(name('spend_month', record.month), record, entry)
 end
 
 -- What a ledger record tells of a call that was never settled.
 local function call_of(record)
   return {
     'end_user', record.end_user, 'endpoint', record.endpoint, 'requested_model', record.requested_model,
-    'resolved_model', record.resolved_model, 'started_at_ms', record.started_at_ms, 'estimated', '1',
+    'resolved_model', record.resolved_model, 'started_at_ms', record.started_at_ms, 'model', record.resolved_model,
+  }
+end
+
+-- A ledger entry that takes back all that a reservation was charged.
+local function taken_back(record)
+  local is_hit = record.kind == 'hit'
+  return {
+    kind = 'correction', cost = record.neg_hold, calls = 0 - record.calls, tokens = 0 - record.tokens, input = 0 - record.input,
+    output = 0 - record.output, model = record.resolved_model, answers = 0 - record.calls, cached = is_hit and -1 or 0,
+    estimated = is_hit and 0 or 0 - record.calls,
   }
 end
 
@@ -265,11 +340,13 @@ local function expire_due(project, most)
     local record = read_reservation(id)
     if record.state == 'held' then
       book(project, record.month, record.hold, record.neg_hold)
+      local more = call_of(record)
+      more[#more + 1], more[#more + 2] = 'estimated', '1'
       append(id, record, {
-        kind = 'expired', cost = record.hold, calls = record.calls, tokens = record.tokens,
-        input = record.input, output = record.output,
-      }, call_of(record))
-      finish(id, 'expired')
+        kind = 'expired', cost = record.hold, calls = record.calls, tokens = record.tokens, input = record.input,
+        output = record.output, model = record.resolved_model, answers = record.calls, estimated = record.calls,
+      }, more)
+      finish(id, 'expired', record)
     else
       redis.call('ZREM', name('due'), id)
     end

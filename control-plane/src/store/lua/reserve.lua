@@ -2,34 +2,59 @@
 --
 -- The limits are read here, from the hashes that the admin API writes: they are as they are now, and no filter is trusted with them.
 --
--- ARGV: 1 id, 2 key id, 3 source, 4 hold_ms, 5 calls (0: a side call, which holds money only), 6 tokens to hold, 7 money to hold (nano-USD),
--- 8 the same negated, 9 and 10 its input and output tokens, 11 endpoint, 12 requested model, 13 resolved model, 14 end user,
--- 15 started_at_ms, then the providers whose own credentials are wanted (none: all).
+-- ARGV: 1 id, 2 key id, 3 source, 4 hold_ms, 5 calls (0: a side call, which holds money only), 6 endpoint, 7 requested model, 8 end user,
+-- 9 started_at_ms; 10-16 the normal alternative, 17-23 that past the soft cap; then the providers whose own credentials are wanted
+-- (none: all). An alternative is: kind ('call'; 'hit': its answer is stored and charged; 'free': stored, and costs nothing; '': there is
+-- none), tokens to hold, money to hold or to charge (nano-USD), the same negated, its input and output tokens, its model.
 --
--- Answers {'admitted', requests, tokens, credentials} | {'refused', requests, tokens, limit, of_sender, retry_after_ms or -1} |
--- {'ended'} (the reservation was settled, released or has expired) | {'invalid_key'} | {'state_missing'}; requests and tokens are
--- {limit, remaining, reset_ms}, empty without such a ceiling; credentials are {provider, sealed, …}.
+-- Answers {'admitted', requests, tokens, past_soft_cap, credentials} | {'hit', requests, tokens, past_soft_cap} |
+-- {'refused', requests, tokens, limit, of_sender, retry_after_ms or -1} | {'ended'} (the reservation was settled, released or has expired) |
+-- {'invalid_key'} | {'state_missing'}; requests and tokens are {limit, remaining, reset_ms}, empty without such a ceiling; credentials are
+-- {provider, sealed, …}.
 
-local id, key_id, source = ARGV[1], ARGV[2], ARGV[3]
-local side_call, tokens, money = ARGV[5] == '0', tonumber(ARGV[6]), ARGV[7]
+local id, key_id, source, side_call = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '0'
+local FIRST_PROVIDER = 24
+-- When a call at once ends is not known.
+local PARALLEL_RETRY_MS = 1000
+
+local function alternative(at)
+  local kind, tokens, money, neg_money, input, output, model = unpack(ARGV, at, at + 6)
+  if kind == '' then return nil end
+  return { kind = kind, tokens = tonumber(tokens), money = money, neg_money = neg_money, input = input, output = output, model = model }
+end
 
 local project, why_not = open_project()
 if not project then return { why_not == 'gone' and 'invalid_key' or why_not } end
 local now = project.now
 
-local key = redis.call('HMGET', name('key', key_id),
-  'hash', 'revoked', 'expires_at_ms', 'calls_per_hour', 'requests_per_minute', 'tokens_per_minute')
+local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', unpack(CEILING_FIELDS))
 if not key[1] or key[2] == '1' or (key[3] and tonumber(key[3]) <= now) then return { 'invalid_key' } end
 
 expire_due(project, 16)
 
+-- ---- Which alternative: past the soft cap the cheaper one, if there is one ----
+
+local state = redis.call('HMGET', name('state'), 'spend', 'held')
+local committed = tonumber(state[1]) + tonumber(state[2])
+local want, cheaper = alternative(10), alternative(17)
+local past_soft_cap = cheaper and project.soft_cap and committed >= project.soft_cap
+if past_soft_cap then want = cheaper end
+past_soft_cap = past_soft_cap and 1 or 0
+if want.kind == 'free' then return { 'hit', {}, {}, past_soft_cap } end
+
 -- Those whose ceilings count, in the order in which they are checked.
 local owners = {
-  { ceilings = ceilings_of(key[4], key[5], key[6]) or {}, windows = read_windows(name('key_window', key_id), now), of_sender = 0 },
+  {
+    ceilings = ceilings_of({ unpack(key, 4) }) or {}, windows = read_windows(name('key_window', key_id), now),
+    held = name('held_by_key', key_id), of_sender = 0,
+  },
 }
 local of_sender = sender_ceilings(source)
 if of_sender then
-  owners[2] = { ceilings = of_sender, windows = read_windows(name('sender_window', source), now), of_sender = 1 }
+  owners[2] = {
+    ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
+    held = name('held_by_sender', source), of_sender = 1,
+  }
 end
 
 -- Of the windows of the given kind that have a ceiling, the one with least left: {limit, remaining, reset_ms}.
@@ -50,8 +75,8 @@ local function least_left(first, last)
 end
 
 local function credentials()
-  if #ARGV < 16 then return redis.call('HGETALL', name('credentials')) end
-  local found, providers = {}, { unpack(ARGV, 16) }
+  if #ARGV < FIRST_PROVIDER then return redis.call('HGETALL', name('credentials')) end
+  local found, providers = {}, { unpack(ARGV, FIRST_PROVIDER) }
   for i, sealed in ipairs(redis.call('HMGET', name('credentials'), unpack(providers))) do
     if sealed then
       found[#found + 1] = providers[i]
@@ -61,13 +86,17 @@ local function credentials()
   return found
 end
 
-local function admitted()
-  return { 'admitted', least_left(1, TOKENS - 1), least_left(TOKENS, TOKENS), credentials() }
+local function reply(outcome, ...)
+  return { outcome, least_left(1, TOKENS - 1), least_left(TOKENS, TOKENS), ... }
 end
 
-local before = redis.call('HGET', name('reservation', id), 'state')
-if before == 'held' then return admitted() end -- The same message again.
-if before then return { 'ended' } end
+local before = redis.call('HMGET', name('reservation', id), 'state', 'kind', 'soft_cap')
+if before[1] then
+  -- The same message again, or one that comes too late.
+  if before[1] == 'held' then return reply('admitted', tonumber(before[3]) or 0, credentials()) end
+  if before[1] == 'settled' and before[2] == 'hit' and want.kind == 'hit' then return reply('hit', tonumber(before[3]) or 0) end
+  return { 'ended' }
+end
 
 -- ---- The checks ----
 
@@ -93,51 +122,67 @@ local function until_room(window, key_of_window, limit, need)
   return BUCKETS * ceiling.width
 end
 
-local state = redis.call('HMGET', name('state'), 'spend', 'held')
-if project.cap and tonumber(state[1]) + tonumber(state[2]) + tonumber(money) > project.cap then
-  refuse('monthly_cap', 0, tonumber(money) <= project.cap and period_end(project.month, project.reset_day) - now or nil)
+local money = tonumber(want.money)
+if project.cap and committed + money > project.cap then
+  refuse('monthly_cap', 0, money <= project.cap and period_end(project.month, project.reset_day) - now or nil)
 end
 
 for _, owner in ipairs(owners) do
-  owner.tokens = tokens
+  owner.tokens = want.tokens
   for i, window in ipairs(owner.windows) do
     local limit = owner.ceilings[i]
     if limit then
-      -- A side call takes no tokens but is refused with the call it serves, which needs one at least.
-      local need = i ~= TOKENS and 1 or side_call and 1 or tokens
+      -- Side calls and hits take no tokens but are refused where a call would be, which needs one at least.
+      local need = (i ~= TOKENS or side_call or want.kind == 'hit') and 1 or want.tokens
       if i == TOKENS and window.sum == 0 then
         need = min(need, limit)
-        owner.tokens = need
+        owner.tokens = min(want.tokens, limit)
       end
       if limit == 0 or window.sum + need > limit then
         refuse(window.ceiling.name, owner.of_sender, until_room(window, owner.windows.key, limit, need))
       end
     end
   end
-end
-
-if refusal then
-  return { 'refused', least_left(1, TOKENS - 1), least_left(TOKENS, TOKENS), refusal[1], refusal[2], wait }
-end
-
--- ---- The hold ----
-
-local record = {
-  'state', 'held', 'key_id', key_id, 'source', source, 'at', now, 'month', project.month,
-  'calls', ARGV[5], 'tokens', side_call and 0 or owners[1].tokens,
-  'hold', money, 'neg_hold', ARGV[8], 'input', ARGV[9], 'output', ARGV[10], 'endpoint', ARGV[11],
-  'requested_model', ARGV[12], 'resolved_model', ARGV[13], 'end_user', ARGV[14], 'started_at_ms', ARGV[15],
-}
-book(project, project.month, nil, money)
-if not side_call then
-  for _, owner in ipairs(owners) do count(owner.windows, 1, owner.tokens) end
-  if owners[2] then
-    -- Its presence says that the sender's windows counted this call.
-    record[#record + 1] = 'sender_tokens'
-    record[#record + 1] = owners[2].tokens
+  local parallel = owner.ceilings[PARALLEL]
+  if parallel and redis.call('SCARD', owner.held) >= parallel then
+    refuse('max_parallel_calls', owner.of_sender, parallel > 0 and PARALLEL_RETRY_MS or nil)
   end
 end
-redis.call('HSET', name('reservation', id), unpack(record))
+
+if refusal then return reply('refused', refusal[1], refusal[2], wait) end
+
+-- ---- The hold; of a hit, the charge ----
+
+local record = {
+  state = want.kind == 'hit' and 'settled' or 'held', kind = want.kind, soft_cap = past_soft_cap, key_id = key_id, source = source,
+  at = now, month = project.month, calls = ARGV[5], tokens = side_call and 0 or owners[1].tokens, hold = want.money,
+  neg_hold = want.neg_money, input = want.input, output = want.output, endpoint = ARGV[6], requested_model = ARGV[7],
+  resolved_model = want.model, end_user = ARGV[8], started_at_ms = ARGV[9],
+}
+if not side_call then
+  for _, owner in ipairs(owners) do count(owner.windows, 1, owner.tokens) end
+  -- Its presence says that the sender counted this call.
+  if owners[2] then record.sender_tokens = owners[2].tokens end
+end
+local flat = {}
+for field, value in pairs(record) do
+  flat[#flat + 1] = field
+  flat[#flat + 1] = value
+end
+redis.call('HSET', name('reservation', id), unpack(flat))
+
+if want.kind == 'hit' then
+  book(project, project.month, want.money)
+  local more = call_of(record)
+  for _, text in ipairs({ 'cached', '1', 'charged', '1' }) do more[#more + 1] = text end
+  append(id, record, {
+    kind = 'hit', cost = want.money, calls = 1, tokens = 0, input = 0, output = 0, model = want.model, answers = 1, cached = 1,
+  }, more)
+  redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+  return reply('hit', past_soft_cap)
+end
+
+book(project, project.month, nil, want.money)
 redis.call('PEXPIRE', name('reservation', id), KEEP_HELD_MS)
-redis.call('ZADD', name('due'), now + tonumber(ARGV[4]), id)
-return admitted()
+hold(id, record, now + tonumber(ARGV[4]))
+return reply('admitted', past_soft_cap, credentials())

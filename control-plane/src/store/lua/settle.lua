@@ -1,12 +1,16 @@
 -- Replaces the hold of a reservation by what was used, once, and records it in the ledger.
 --
--- ARGV: 1 id, 2 key id, 3 source, 4 cost (nano-USD), 5 tokens, 6 input tokens that no cache served, 7 output tokens, then further fields of the
--- ledger record, flat. 2 and 3 count only when the reservation is unknown.
+-- ARGV: 1 id, 2 key id, 3 source, 4 cost (nano-USD), 5 tokens, 6 input tokens that no cache served, 7 output tokens, 8 input tokens read
+-- from and 9 written to the provider's cache, 10 estimated ('1' or '0'), 11 the model that answered, then further fields of the ledger
+-- record, flat. 2 and 3 count only when the reservation is unknown.
 --
 -- Answers 'recorded', 'nothing' (it had been settled or released), 'gone' (no such project), 'state_missing'.
 
 local id, cost, tokens = ARGV[1], ARGV[4], tonumber(ARGV[5])
-local entry = { kind = 'call', cost = cost, calls = 1, tokens = tokens, input = ARGV[6], output = ARGV[7] }
+local entry = {
+  kind = 'call', cost = cost, calls = 1, tokens = tokens, input = ARGV[6], output = ARGV[7], cached_input = ARGV[8],
+  cache_write = ARGV[9], estimated = ARGV[10], model = ARGV[11], answers = 1,
+}
 
 local project, why_not = open_project()
 if not project then return why_not end
@@ -16,7 +20,7 @@ if record.state == 'settled' or record.state == 'released' then return 'nothing'
 
 if not record.state then
   -- Its admission was never made (the control plane failed, calls were let through) or is forgotten: a call of now, in full.
-  record = { key_id = ARGV[2], source = ARGV[3], month = project.month }
+  record = { key_id = ARGV[2], source = ARGV[3], month = project.month, at = project.now }
   book(project, project.month, cost)
   count(read_windows(name('key_window', record.key_id), project.now), 1, tokens)
   if sender_ceilings(record.source) then
@@ -25,7 +29,7 @@ if not record.state then
 else
   if record.calls == '0' then
     -- A side call: money only.
-    tokens, entry.tokens, entry.calls = 0, 0, 0
+    tokens, entry.tokens, entry.calls, entry.answers, entry.estimated = 0, 0, 0, 0, 0
   end
   if record.state == 'held' then
     book(project, record.month, cost, record.neg_hold)
@@ -33,14 +37,14 @@ else
     -- It expired and was charged at its estimate: record the difference.
     book(project, record.month, cost)
     book(project, record.month, record.neg_hold)
-    entry = {
-      kind = 'correction', cost = difference(id, cost, record.neg_hold), calls = 0, tokens = tokens - record.tokens,
-      input = ARGV[6] - record.input, output = ARGV[7] - record.output,
-    }
+    entry.kind, entry.cost = 'correction', difference(id, cost, record.neg_hold)
+    entry.calls, entry.answers, entry.tokens = 0, 0, tokens - record.tokens
+    entry.input, entry.output = ARGV[6] - record.input, ARGV[7] - record.output
+    entry.estimated = entry.estimated - record.calls
   end
   recount_reservation(record, 0, tokens - record.tokens, tokens - (record.sender_tokens or 0))
 end
 
-append(id, record, entry, { unpack(ARGV, 8) })
-finish(id, 'settled')
+append(id, record, entry, { unpack(ARGV, 12) })
+finish(id, 'settled', record)
 return 'recorded'

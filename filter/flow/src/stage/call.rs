@@ -60,6 +60,10 @@ pub struct Call {
     pub deadline: Deadline,
     /// *Resolve*: the plan, at most four entries.
     pub plan: Vec<Rc<Entry>>,
+    /// *Resolve*: the plan past the project's soft cap; empty: there is none.
+    pub soft_cap_plan: Vec<Rc<Entry>>,
+    /// *Reserve*: the soft cap's plan was taken.
+    pub soft_cap: bool,
     /// *Lookup*: where answers are cached; `None`: neither read nor written.
     pub cache: Option<CacheScope>,
     /// *Reserve*: the admission; `None` before it, and without a control plane (`allow`).
@@ -102,6 +106,8 @@ impl Call {
             request,
             deadline,
             plan: Vec::new(),
+            soft_cap_plan: Vec::new(),
+            soft_cap: false,
             cache: None,
             admitted: None,
             attempts: Vec::new(),
@@ -126,6 +132,12 @@ impl Call {
             StageName::Attempt if route::applies(&self, world) => route::enter(self, world),
             StageName::Attempt => attempt::run(self, 0, world),
         }
+    }
+
+    /// Goes on with the plan past the soft cap.
+    pub fn take_soft_cap_plan(&mut self) {
+        self.plan = std::mem::take(&mut self.soft_cap_plan);
+        self.soft_cap = true;
     }
 
     /// The end user's tag: the header, else the body's.
@@ -195,6 +207,9 @@ impl Call {
         headers.add("x-proxium-model", model);
         headers.add("x-proxium-cache", cache);
         headers.add("x-proxium-attempts", sent.to_string());
+        if self.soft_cap {
+            headers.add("x-proxium-soft-cap", "true");
+        }
         if let Some(admitted) = &self.admitted {
             crate::refusal::add_rate_limit(&mut headers, &admitted.rate_limit);
         }

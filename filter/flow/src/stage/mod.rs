@@ -5,6 +5,7 @@ pub mod authenticate;
 pub mod call;
 pub mod lookup;
 pub mod outcome;
+pub mod price_guard;
 pub mod record;
 pub mod reserve;
 pub mod resolve;

@@ -8,11 +8,13 @@ use crate::dialect::input_tokens;
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Headers, Reply, Response};
 use crate::price;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, add_rate_limit};
 use crate::request::CacheMode;
+use crate::snapshot::Entry;
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, path};
+use std::rc::Rc;
 
 /// Holds stay where a Lua number is exact, whatever a client asks for.
 const MAX_HELD_TOKENS: u64 = 1 << 50;
@@ -38,8 +40,16 @@ pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
 pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     let outcome = control_plane::read::<AdmitReply>(reply).and_then(|reply| reply.outcome);
     match outcome {
-        Some(Outcome::Hit(hit)) => Turn::done(vec![Effect::Respond(stored(&call, hit))]),
+        Some(Outcome::Hit(hit)) => {
+            if hit.soft_cap {
+                call.take_soft_cap_plan();
+            }
+            Turn::done(vec![Effect::Respond(stored(&call, hit))])
+        }
         Some(Outcome::Admitted(admitted)) => {
+            if admitted.soft_cap {
+                call.take_soft_cap_plan();
+            }
             call.admitted = Some(admitted);
             call.next(world)
         }
@@ -56,44 +66,61 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
 }
 
 fn request(call: &Call, left_ms: u64) -> AdmitRequest {
-    let reads = call.controls.cache == CacheMode::Use;
-    let key = |entry: &std::rc::Rc<crate::snapshot::Entry>| call.cache.filter(|_| reads).map(|scope| scope.key(&entry.model.name).to_vec());
     AdmitRequest {
         id: call.head.request_id.clone(),
         project: call.key.project.clone(),
         key_id: call.key.key_id.clone(),
         source: call.controls.source.clone(),
         call: call.facts(),
-        normal: Alternative {
-            cache_key: call.plan.first().and_then(key).unwrap_or_default(),
-            hold: hold(call),
-            providers: call.plan.iter().map(|entry| entry.provider.name.clone()).collect(),
-        },
-        soft_cap: None,
+        normal: alternative(call, &call.plan),
+        soft_cap: call
+            .soft_cap_plan
+            .first()
+            .map(|first| Alternative { resolved_model: first.model.name.clone(), ..alternative(call, &call.soft_cap_plan) }),
         hold_ms: left_ms + HOLD_GRACE_MS,
         side_call: false,
     }
 }
 
-/// The most this call is expected to use, over all entries of its plan.
-fn hold(call: &Call) -> Hold {
-    let input_tokens = input_tokens(&call.body);
-    let output = |entry: &crate::snapshot::Entry| {
-        let most = entry.model.max_output_tokens;
-        call.request.choices.saturating_mul(call.request.max_output_tokens.map_or(most, |asked| asked.min(most)))
-    };
-    let money = call.plan.iter().map(|entry| price::worst(input_tokens, output(entry), &entry.model.prices)).max().unwrap_or(NanoUsd::ZERO);
-    let output_tokens = call.plan.iter().map(|entry| output(entry)).max().unwrap_or_default();
+/// The call by this plan.
+fn alternative(call: &Call, plan: &[Rc<Entry>]) -> Alternative {
+    let reads = call.controls.cache == CacheMode::Use;
+    let key = |entry: &Rc<Entry>| call.cache.filter(|_| reads).map(|scope| scope.key(&entry.model.name).to_vec());
+    Alternative {
+        cache_key: plan.first().and_then(key).unwrap_or_default(),
+        hold: hold(call, plan),
+        providers: plan.iter().map(|entry| entry.provider.name.clone()).collect(),
+        resolved_model: String::new(),
+    }
+}
+
+/// The most this call is expected to use, over all entries of a plan.
+fn hold(call: &Call, plan: &[Rc<Entry>]) -> Hold {
+    let money = plan.iter().map(|entry| worst(call, entry)).max().unwrap_or(NanoUsd::ZERO);
+    let output_tokens = plan.iter().map(|entry| most_output_tokens(call, entry)).max().unwrap_or_default();
     Hold {
-        input_tokens: input_tokens.min(MAX_HELD_TOKENS),
+        input_tokens: input_tokens(&call.body).min(MAX_HELD_TOKENS),
         output_tokens: output_tokens.min(MAX_HELD_TOKENS),
         nano_usd: money.0.min(MAX_HELD_NANO_USD),
     }
 }
 
+fn most_output_tokens(call: &Call, entry: &Entry) -> u64 {
+    let most = entry.model.max_output_tokens;
+    call.request.choices.saturating_mul(call.request.max_output_tokens.map_or(most, |asked| asked.min(most)))
+}
+
+/// The most this call is expected to cost on this entry.
+pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
+    price::worst(input_tokens(&call.body), most_output_tokens(call, entry), &entry.model.prices)
+}
+
 fn stored(call: &Call, hit: Hit) -> Response {
     let mut headers = call.answer_headers(&hit.answer.model, "hit");
     headers.add("content-type", "application/json");
+    if let Some(rate_limit) = &hit.rate_limit {
+        add_rate_limit(&mut headers, rate_limit);
+    }
     let answer = Answer { status: 200, headers: Headers::new(), body: hit.answer.body };
     record::respond(call, headers, NanoUsd(hit.charged_nano_usd), answer)
 }

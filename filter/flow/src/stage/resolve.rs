@@ -1,17 +1,18 @@
 //! Which models, in which order: sender rule, key rule, project chain, default chain; the first level with a match wins.
 
 use super::call::Call;
+use super::price_guard::affordable;
 use crate::flow::Turn;
 use crate::refusal::Refusal;
 use crate::snapshot::{Entry, Snapshot};
 use crate::world::World;
-use proxium_wire::{KeyRecord, Rules};
+use proxium_wire::{Endpoint, KeyRecord, Rules};
 use std::rc::Rc;
 
 /// A plan has at most so many entries.
 pub const MAX_ENTRIES: usize = 4;
 
-/// Decides the plan.
+/// Decides the plan, and the cheaper one past the project's soft cap.
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     let requested = call.request.model.as_str();
     let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
@@ -19,6 +20,31 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if models.is_empty() {
         return call.refuse(&Refusal::ModelNotFound(requested.to_owned()));
     }
+    let plan = plan(&call, models);
+    if plan.is_empty() {
+        return call.refuse(&Refusal::ModelNotAllowed(requested.to_owned()));
+    }
+    match affordable(&call, plan) {
+        Ok(plan) => call.plan = plan,
+        Err(refusal) => return call.refuse(&refusal),
+    }
+    call.soft_cap_plan = soft_cap_plan(&call);
+    call.next(world)
+}
+
+/// The plan past the soft cap: empty where there is none, where the key may use none of it, and for other endpoints than chat and messages.
+fn soft_cap_plan(call: &Call) -> Vec<Rc<Entry>> {
+    let endpoint = call.head.route.endpoint;
+    if !matches!(endpoint, Endpoint::Chat | Endpoint::Messages) {
+        return Vec::new();
+    }
+    let chain = &call.key.project_record.soft_cap_chain;
+    let models = entries(&call.snapshot, chain).filter(|entry| entry.serves(endpoint)).collect();
+    affordable(call, plan(call, models)).unwrap_or_default()
+}
+
+/// The first entries that the key may use, each once.
+fn plan(call: &Call, models: Vec<Rc<Entry>>) -> Vec<Rc<Entry>> {
     let allowed = |entry: &Rc<Entry>| call.key.allowed_models.is_empty() || call.key.allowed_models.contains(&entry.model.name);
     let mut plan: Vec<Rc<Entry>> = Vec::new();
     for entry in models.into_iter().filter(allowed) {
@@ -26,11 +52,7 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
             plan.push(entry);
         }
     }
-    if plan.is_empty() {
-        return call.refuse(&Refusal::ModelNotAllowed(requested.to_owned()));
-    }
-    call.plan = plan;
-    call.next(world)
+    plan
 }
 
 /// The names of the chain for `requested`; a catalog model that no level matches is a chain of itself.
