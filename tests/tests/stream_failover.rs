@@ -1,6 +1,7 @@
 //! A stream fails over until its first event: what comes of each failure, and what the caller is told when nobody answers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+#![allow(clippy::print_stdout)] // figures for who asks (--nocapture)
 
 use proxium::mock_provider::{ANY, Behaviour, End};
 use proxium_e2e::{Ask, BOTH, BOUND, Key, Mocks, Port, Stack, Streamed, catalog, eventually};
@@ -335,6 +336,7 @@ async fn where_a_cluster_is_full_callouts_go_on() {
         let answer = stack.streamed(&ask.stream(&key, chain, "hello")).await.whole();
         assert_eq!(answer.header("x-proxium-model"), Some(to), "by a callout, whose cluster is another");
         assert_eq!(answer.text(), "You said: hello");
+        assert!(stack.mocks.first.requests().pop().unwrap().json().get("stream").is_none(), "it was a callout");
         stack.settled(&key.project, &answer.answer()).await;
     }
     stack.closed_books(&key, 2).await;

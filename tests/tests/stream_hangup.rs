@@ -1,6 +1,7 @@
 //! A client that leaves its stream: the provider is cancelled at once, what was generated is charged, nothing stays behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+#![allow(clippy::print_stdout)] // figures for who asks (--nocapture)
 
 use proxium::mock_provider::{ANY, Behaviour, Mock, Steps};
 use proxium_e2e::{Ask, BOTH, BOUND, Key, Stack, catalog, eventually};

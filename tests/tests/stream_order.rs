@@ -1,6 +1,7 @@
 //! A stream is true: each event is with the client before the provider sends the next.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
+#![allow(clippy::print_stdout)] // figures for who asks (--nocapture)
 
 use proxium::mock_provider::{Behaviour, Steps};
 use proxium_e2e::{Ask, BOTH, Stack, catalog};
