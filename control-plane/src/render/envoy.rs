@@ -5,6 +5,7 @@ use crate::catalog::{BaseUrl, Catalog, split_port};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use proxium_wire::metric;
 use serde::Serialize;
 use serde_json::json;
 use std::net::IpAddr;
@@ -19,9 +20,6 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("lds.yaml", include_str!("templates/lds.yaml")),
     ("bootstrap.yaml", include_str!("templates/bootstrap.yaml")),
 ];
-
-/// The filter's metrics are named `<metric>.<label>.<value>…`; these labels become tags. A value holds no dot.
-const METRIC_LABELS: [&str; 10] = ["endpoint", "model", "provider", "status", "code", "outcome", "cache", "stage", "state", "direction"];
 
 /// What the filter's body limit needs above the largest body, so that the filter and not Envoy answers 413.
 const BODY_SLACK_BYTES: u64 = 2 << 20;
@@ -92,6 +90,7 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         on_control_plane_failure: options.on_control_plane_failure,
         streams: options.streams,
     };
+    let histograms: Vec<_> = metric::BUCKETS.iter().map(|(name, bounds)| json!({"name": name, "buckets": bounds})).collect();
     let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();
     let values = Value::from(Serde(json!({
         "clusters": clusters(catalog, options.streams),
@@ -111,7 +110,9 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         "plugin": serde_json::to_string(&plugin).map_err(|error| error.to_string())?,
         "ca_bundle": options.ca_bundle.to_string_lossy(),
         "access_log": options.access_log.as_deref().map(Path::to_string_lossy),
-        "metric_labels": METRIC_LABELS,
+        "metric_labels": metric::LABELS,
+        "histograms": histograms,
+        "log_fields": metric::LOG_FIELDS,
         "body_limit": catalog.limits.max_body_bytes.saturating_add(BODY_SLACK_BYTES),
         "max_timeout": seconds(catalog.limits.max_timeout_ms),
         "idle_timeout": seconds(catalog.limits.max_timeout_ms.saturating_add(IDLE_SLACK_MS)),
