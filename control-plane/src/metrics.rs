@@ -3,14 +3,19 @@
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use prometheus::{Encoder, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
+use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
 use proxium_wire::{AdmitReply, Limit, SettleRequest, admit_reply::Outcome, settlement::End};
 use std::sync::Arc;
+use std::time::Instant;
+
+/// Seconds; most calls are one round trip to Redis.
+const BUCKETS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0];
 
 /// All counters, registered.
 pub struct Metrics {
     registry: Registry,
     requests: IntCounterVec,
+    request_seconds: HistogramVec,
     admissions: IntCounterVec,
     settlements: IntCounterVec,
     redis_errors: IntCounter,
@@ -47,6 +52,10 @@ impl Metrics {
         let metrics = Self {
             registry: Registry::new(),
             requests: vec("proxium_requests_total", "Requests by port, route and status.", &["port", "route", "status"])?,
+            request_seconds: HistogramVec::new(
+                HistogramOpts::new("proxium_request_seconds", "Time of requests by port and route.").buckets(BUCKETS.to_vec()),
+                &["port", "route"],
+            )?,
             admissions: vec("proxium_admissions_total", "Admissions by outcome and refusing limit.", &["outcome", "limit"])?,
             settlements: vec("proxium_settlements_total", "Ends of reservations that are in Redis.", &["end"])?,
             redis_errors: IntCounter::new("proxium_redis_errors_total", "Requests that Redis could not serve.")?,
@@ -56,6 +65,7 @@ impl Metrics {
         };
         let registry = &metrics.registry;
         registry.register(Box::new(metrics.requests.clone()))?;
+        registry.register(Box::new(metrics.request_seconds.clone()))?;
         registry.register(Box::new(metrics.admissions.clone()))?;
         registry.register(Box::new(metrics.settlements.clone()))?;
         registry.register(Box::new(metrics.redis_errors.clone()))?;
@@ -115,7 +125,9 @@ impl Metrics {
 /// Counts a request by its route, never by its path.
 pub async fn count(State((metrics, port)): State<(Arc<Metrics>, Port)>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let began = Instant::now();
     let response = next.run(request).await;
+    metrics.request_seconds.with_label_values(&[port.name(), &route]).observe(began.elapsed().as_secs_f64());
     metrics.requests.with_label_values(&[port.name(), &route, response.status().as_str()]).inc();
     response
 }

@@ -1,8 +1,10 @@
 //! Breakers and rests in Envoy's shared memory: one for all workers, surviving a reload. Names and numbers only, no secret.
 
 use crate::host;
+use crate::metrics::count;
 use proxium_flow::breaker::{Lane, Outcome, Permit, State};
 use proxium_wire::Breaker as Settings;
+use proxium_wire::metric::BREAKER;
 
 /// May this credential be called for this model now?
 pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
@@ -10,12 +12,16 @@ pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
     if rests_until_ms > now_ms {
         return Permit::Resting { wait_ms: rests_until_ms - now_ms };
     }
-    host::update_shared(&breaker_key(lane), |bytes| {
+    let permit = host::update_shared(&breaker_key(lane), |bytes| {
         let Some(bytes) = bytes else { return (Permit::Call, None) };
         let mut state = State::from_bytes(bytes);
         let permit = state.permit(now_ms, claim_ms);
         (permit, (permit == Permit::Probe).then(|| state.to_bytes()))
-    })
+    });
+    if permit == Permit::Probe {
+        changed(lane, "half_open");
+    }
+    permit
 }
 
 /// Counts what came of a call.
@@ -26,12 +32,20 @@ pub fn report(lane: &Lane, outcome: Outcome, was_probe: bool, now_ms: u64, setti
             ((), (until_ms > instant(bytes)).then(|| until_ms.to_le_bytes().to_vec()))
         });
     }
-    host::update_shared(&breaker_key(lane), |bytes| {
+    let change = host::update_shared(&breaker_key(lane), |bytes| {
         let before = bytes.map_or_else(State::default, State::from_bytes);
         let mut state = before;
         state.report(outcome, was_probe, now_ms, settings);
-        ((), (state != before).then(|| state.to_bytes()))
+        (state.change(&before), (state != before).then(|| state.to_bytes()))
     });
+    if let Some(change) = change {
+        changed(lane, change);
+    }
+}
+
+/// By provider, not by credential: projects come and go.
+fn changed(lane: &Lane, state: &str) {
+    count(BREAKER, &[("state", state), ("provider", lane.provider())]);
 }
 
 fn instant(bytes: Option<&[u8]>) -> u64 {

@@ -1,12 +1,14 @@
 //! One request: every host callback becomes an event, the flow steps, its effects are performed.
 
-use crate::host::{self, Metric};
+use crate::host;
+use crate::metrics::{self, ControlCall};
+use crate::observed::Observed;
 use crate::vm::Host;
 use proxium_flow::control_plane::callout;
-use proxium_flow::message::{Failure, Reply};
+use proxium_flow::message::{Callout, Failure, Reply};
 use proxium_flow::world::World;
 use proxium_flow::{Effect, Event, Stage, Turn};
-use proxium_wire::{SettleRequest, Settlement, path};
+use proxium_wire::{SettleRequest, Settlement, metric, path};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 use std::rc::Rc;
@@ -46,6 +48,14 @@ enum Way {
     Streaming,
 }
 
+/// The callout whose end the flow waits for.
+struct Pending {
+    token: u32,
+    /// The settlement it carries.
+    settlement: Option<String>,
+    control: Option<ControlCall>,
+}
+
 /// One request.
 pub struct Downstream {
     host: Rc<Host>,
@@ -59,9 +69,11 @@ pub struct Downstream {
     reads: bool,
     /// Bytes of the response chunk that is being delivered.
     chunk_size: usize,
-    /// The callout whose end the flow waits for, and the settlement it carries.
-    pending: Option<(u32, Option<String>)>,
+    pending: Option<Pending>,
     held_bytes: u64,
+    /// None for a request that is none of proxium's.
+    observed: Option<Observed>,
+    traceparent: Option<String>,
 }
 
 impl Downstream {
@@ -78,6 +90,8 @@ impl Downstream {
             reads: false,
             pending: None,
             held_bytes: 0,
+            observed: None,
+            traceparent: None,
         }
     }
 
@@ -103,12 +117,12 @@ impl Downstream {
                     }
                     now = self.body_event();
                 }
-                Effect::Call(callout) => match host::dispatch(&callout) {
-                    Some(token) => self.pending = Some((token, None)),
-                    None => now = Some(Event::Reply(Reply::Failed(Failure::Connect))),
-                },
+                Effect::Call(callout) => now = self.call(&callout, None),
                 Effect::Settle(settlement) => now = self.settle(settlement),
-                Effect::Post(settlement) => self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms()),
+                Effect::Post(settlement) => {
+                    self.observe(|observed| observed.settles(&settlement));
+                    self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms());
+                }
                 Effect::Route(route) => {
                     for (key, value) in &route.state {
                         host::set_state(key, value);
@@ -119,6 +133,8 @@ impl Downstream {
                 }
                 Effect::ReadAnswer => self.reads_answer = true,
                 Effect::StreamHead(headers) => {
+                    let snapshot = self.host.snapshot();
+                    self.observe(|observed| observed.streams(&headers, snapshot.as_deref()));
                     host::replace_response_headers(200, &headers);
                     // The flow has forgotten the request's body.
                     self.host.vm.free(std::mem::take(&mut self.held_bytes));
@@ -127,12 +143,13 @@ impl Downstream {
                 Effect::Forward(bytes) => host::replace_response_body(self.chunk_size, &bytes),
                 Effect::Respond(response) => {
                     self.way = Way::Answered;
+                    self.observe(|observed| observed.answered(&response));
                     host::respond(&response);
                 }
                 Effect::CredentialRefused { credential, status } => {
                     log::error!("a provider refused the credential of {credential} with {status}: check that it is valid and paid for");
                     let provider = credential.rsplit('/').next().unwrap_or_default();
-                    Metric::counter(&format!("proxium_credential_refused.provider.{provider}")).increment();
+                    metrics::count(metric::CREDENTIAL_REFUSED, &[("provider", provider)]);
                 }
             }
         }
@@ -141,18 +158,31 @@ impl Downstream {
 
     /// Sends a settlement at once; the outbox keeps it until it is acknowledged, here or later.
     fn settle(&mut self, settlement: Settlement) -> Option<Event> {
+        self.observe(|observed| observed.settles(&settlement));
         let id = settlement.id.clone();
         let request = SettleRequest { settlements: vec![settlement] };
-        let call = callout(&self.host.config, path::SETTLE, None, &request, SETTLE_WAIT_MS);
+        let call = callout(&self.host.config, path::SETTLE, self.traceparent.as_deref(), &request, SETTLE_WAIT_MS);
         for settlement in request.settlements {
             self.host.vm.outbox.borrow_mut().post_sent(settlement, host::now_ms());
         }
-        match host::dispatch(&call) {
+        self.call(&call, Some(id))
+    }
+
+    /// Sends a callout; its end, if it is there at once.
+    fn call(&mut self, callout: &Callout, settlement: Option<String>) -> Option<Event> {
+        let control = ControlCall::of(callout, &self.host.config.control_plane_cluster);
+        match host::dispatch(callout) {
             Some(token) => {
-                self.pending = Some((token, Some(id)));
+                self.pending = Some(Pending { token, settlement, control });
                 None
             }
             None => Some(Event::Reply(Reply::Failed(Failure::Connect))),
+        }
+    }
+
+    fn observe(&mut self, act: impl FnOnce(&mut Observed)) {
+        if let Some(observed) = &mut self.observed {
+            act(observed);
         }
     }
 
@@ -226,15 +256,18 @@ impl Drop for Downstream {
 
 impl Context for Downstream {
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
-        let Some((_, settled)) = self.pending.take_if(|(pending, _)| *pending == token) else { return };
+        let Some(pending) = self.pending.take_if(|pending| pending.token == token) else { return };
         if !self.hold((body_size as u64).saturating_mul(COPIES)) {
             return self.feed(Event::Overloaded);
         }
         let reply = host::reply(num_headers, body_size);
-        if let (Some(id), Reply::Answer(answer)) = (settled, &reply)
+        if let Some(control) = pending.control {
+            control.ended(&reply);
+        }
+        if let (Some(id), Reply::Answer(answer)) = (pending.settlement, &reply)
             && answer.status == 200
         {
-            self.host.vm.outbox.borrow_mut().acknowledge(&id);
+            self.host.vm.outbox.borrow_mut().acknowledge(&id, host::now_ms());
         }
         self.feed(Event::Reply(reply));
     }
@@ -251,6 +284,8 @@ impl HttpContext for Downstream {
             // would refuse it in plain text.
             self.body = Body::TooLarge;
         }
+        self.observed = Observed::new(&head, host::now_ms());
+        self.traceparent = head.headers.get("traceparent").map(str::to_owned);
         let turn = Stage::open(head, &*self.host);
         if let Some(event) = self.perform(turn) {
             self.feed(event);
@@ -298,5 +333,8 @@ impl HttpContext for Downstream {
 
     fn on_log(&mut self) {
         self.feed(Event::Closed { by_client: host::client_left() });
+        if let Some(observed) = &self.observed {
+            observed.ended(self.host.snapshot().as_deref());
+        }
     }
 }

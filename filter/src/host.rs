@@ -229,6 +229,18 @@ impl Metric {
         Self(hostcalls::define_metric(MetricType::Gauge, name).ok())
     }
 
+    /// A histogram of this name.
+    pub fn histogram(name: &str) -> Self {
+        Self(hostcalls::define_metric(MetricType::Histogram, name).ok())
+    }
+
+    /// Records a value of a histogram.
+    pub fn record(&self, value: u64) {
+        if let Some(id) = self.0 {
+            let _ = hostcalls::record_metric(id, value);
+        }
+    }
+
     /// Adds one.
     pub fn increment(&self) {
         self.add(1);

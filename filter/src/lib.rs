@@ -9,6 +9,8 @@
 //! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
 //! | `handover.rs` | what a VM leaves to its successors when it ends |
 //! | `breakers.rs` | breakers and rests, shared by all workers of an Envoy |
+//! | `metrics.rs` | counters and histograms in Envoy's statistics |
+//! | `observed.rs` | what the operator is told of one call: metrics, fields of the access log |
 //! | `host.rs` | the only user of host calls |
 
 // The macro's exported entry point cannot carry a doc comment.
@@ -18,6 +20,8 @@ mod breakers;
 mod downstream;
 mod handover;
 mod host;
+mod metrics;
+mod observed;
 mod outbox;
 mod root;
 mod upstream;

@@ -5,6 +5,8 @@
 //! A settlement is idempotent by its id, so sending one twice is safe. An answer to be stored goes with the first try only: losing one
 //! costs a miss.
 
+use crate::metrics::record;
+use proxium_wire::metric::SETTLE_LAG;
 use proxium_wire::{SettleRequest, Settlement, settlement};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -65,8 +67,10 @@ impl Outbox {
     }
 
     /// This one is acknowledged.
-    pub fn acknowledge(&mut self, id: &str) {
-        self.kept.remove(id);
+    pub fn acknowledge(&mut self, id: &str, now_ms: u64) {
+        if let Some(kept) = self.kept.remove(id) {
+            record(SETTLE_LAG, &[], now_ms.saturating_sub(kept.since_ms));
+        }
     }
 
     /// Settlements to send now, at most a batch; `None` when none is due.
@@ -106,7 +110,7 @@ impl Outbox {
     pub fn landed(&mut self, token: u32, acknowledged: bool, now_ms: u64) -> Vec<String> {
         let ids = self.flights.remove(&token).unwrap_or_default();
         if acknowledged {
-            ids.iter().for_each(|id| self.acknowledge(id));
+            ids.iter().for_each(|id| self.acknowledge(id, now_ms));
             return Vec::new();
         }
         self.failed(ids, now_ms)

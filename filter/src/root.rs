@@ -3,12 +3,13 @@
 use crate::downstream::Downstream;
 use crate::handover;
 use crate::host::{self, Metric};
+use crate::metrics::ControlCall;
 use crate::upstream::Upstream;
 use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
 use proxium_flow::message::Reply;
-use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, path};
+use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, metric, path};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ const BATCHES_A_TICK: usize = 20;
 pub struct Root {
     is_upstream: bool,
     host: Option<Rc<Host>>,
-    poll: Option<u32>,
+    poll: Option<(u32, Option<ControlCall>)>,
     next_poll_ms: u64,
     metrics: Option<Metrics>,
 }
@@ -40,7 +41,8 @@ impl Root {
         }
         self.next_poll_ms = now_ms.saturating_add(POLL_MS);
         let (catalog_revision, cursor) = host.vm.known_revision();
-        self.poll = host::dispatch(&callout(&host.config, path::SNAPSHOT, None, &SnapshotRequest { catalog_revision, cursor }, TIMEOUT_MS));
+        let callout = callout(&host.config, path::SNAPSHOT, None, &SnapshotRequest { catalog_revision, cursor }, TIMEOUT_MS);
+        self.poll = host::dispatch(&callout).map(|token| (token, ControlCall::of(&callout, &host.config.control_plane_cluster)));
     }
 
     fn drain(&self, host: &Host, now_ms: u64) {
@@ -97,8 +99,10 @@ impl Context for Root {
         let Some(host) = self.host.clone() else { return };
         let reply: Reply = host::reply(num_headers, body_size);
         let now_ms = host::now_ms();
-        if self.poll == Some(token) {
-            self.poll = None;
+        if let Some((_, call)) = self.poll.take_if(|(poll, _)| *poll == token) {
+            if let Some(call) = call {
+                call.ended(&reply);
+            }
             if let Some(snapshot) = read::<SnapshotReply>(&reply) {
                 host.vm.learn(snapshot, now_ms);
             }
@@ -119,10 +123,8 @@ impl RootContext for Root {
             Ok(config) => {
                 let vm = Vm::of(&config.control_plane_cluster);
                 self.host = Some(Rc::new(Host { config: Rc::new(config), vm }));
-                self.metrics = Some(Metrics {
-                    pending: Metric::gauge("proxium_outbox_pending"),
-                    given_up: Metric::counter("proxium_outbox_given_up"),
-                });
+                self.metrics =
+                    Some(Metrics { pending: Metric::gauge(metric::OUTBOX_PENDING), given_up: Metric::counter(metric::OUTBOX_GIVEN_UP) });
                 host::set_tick_period(TICK_MS);
                 true
             }

@@ -75,7 +75,13 @@ impl Context for Upstream {}
 impl HttpContext for Upstream {
     fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
         let attempt = host::request_header("x-envoy-attempt-count").and_then(|count| count.parse::<usize>().ok()?.checked_sub(1));
-        let Some(attempt) = attempt else { return Action::Continue };
+        let Some(attempt) = attempt else {
+            // A callout, on a cluster that streams use too.
+            for name in ["x-envoy-internal"].iter().chain(&ENVOYS_HEADERS) {
+                host::set_request_header(name, None);
+            }
+            return Action::Continue;
+        };
         self.attempt = attempt;
         self.hop = host::state(&format!("proxium.hop{attempt}")).and_then(|hop| serde_json::from_str(&hop).ok());
         let Some(hop) = &self.hop else { return Action::Continue };

@@ -2,11 +2,12 @@
 //! context in the same VM.
 
 use crate::outbox::{MAX_SETTLEMENTS, Outbox};
-use crate::{breakers, host, upstream};
+use crate::{breakers, host, observed, upstream};
 use proxium_flow::breaker::{Lane, Outcome, Permit};
 use proxium_flow::config::Config;
 use proxium_flow::snapshot::Snapshot;
 use proxium_flow::stage::outcome::Report;
+use proxium_flow::told::Told;
 use proxium_flow::world::{KeyHash, KnownKey, World};
 use proxium_wire::{KeyRecord, SnapshotReply, change};
 use std::cell::{Cell, RefCell};
@@ -197,6 +198,10 @@ impl World for Host {
 
     fn attempt_report(&self, attempt: usize) -> Option<Report> {
         serde_json::from_str(&host::state(&upstream::report_key(attempt))?).ok()
+    }
+
+    fn tell(&self, told: Told<'_>) {
+        observed::told(told);
     }
 
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool) {

@@ -4,6 +4,7 @@ use crate::client::unpooled;
 use crate::{Admin, BOUND, Call, Port, Process, binaries, eventually};
 use prost::Message;
 use proxium_wire::SECRET_HEADER;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Shared by all processes of a stack.
@@ -85,6 +86,12 @@ impl ControlPlane {
             return Err(format!("{} {}", answer.status, answer.text()));
         }
         Ok(M::decode(answer.body.as_slice()).expect("the message"))
+    }
+
+    /// Where its admin port is.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin.addr()
     }
 
     /// Its admin port, as the administrator.

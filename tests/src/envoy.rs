@@ -3,6 +3,7 @@
 use crate::client::unpooled;
 use crate::control_plane::INTERNAL_SECRET;
 use crate::{BOUND, Call, Port, Process, Response, binaries, eventually};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -199,6 +200,12 @@ impl Envoy {
     pub async fn admin(&self, path: &str) -> String {
         let call = Call::new("GET", path);
         call.send(&self.client, &format!("http://{}", self.admin.addr())).await.expect("an answer of Envoy's admin port").text()
+    }
+
+    /// Where that port is.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin.addr()
     }
 
     /// One counter or gauge of `/stats`; 0 if it is not there.

@@ -69,6 +69,8 @@ pub struct Provider {
     pub endpoint: BaseUrl,
     /// A cluster that Envoy has from elsewhere, instead of a rendered one.
     pub cluster: Option<String>,
+    /// With `mesh: istio`: `cluster` is the mesh's, and `proxium render istio` gives it the upstream filter.
+    pub in_mesh: bool,
     /// `:authority` of calls and name in the TLS handshake, where it is not the endpoint's host.
     pub authority: Option<String>,
     /// The platform's own credential.
@@ -91,7 +93,10 @@ impl Provider {
     /// Envoy's cluster for its streams through the router, which has the upstream filter; none where Envoy has the cluster from elsewhere.
     #[must_use]
     pub fn stream_cluster_name(&self, name: &str) -> Option<String> {
-        self.cluster.is_none().then(|| format!("{}-stream", self.cluster_name(name)))
+        match &self.cluster {
+            Some(cluster) => self.in_mesh.then(|| cluster.clone()),
+            None => Some(format!("{}-stream", self.cluster_name(name))),
+        }
     }
 }
 

@@ -28,6 +28,7 @@ pub fn parse(yaml: &str, secrets: &dyn Fn(&Secret) -> Result<String, String>) ->
 
 fn catalog(root: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<Catalog> {
     let mut table = root.table(faults)?;
+    let at_mesh = table.field("mesh");
     let at_providers = table.field("providers").required("name at least one provider", faults);
     let at_models = table.field("models").required("name at least one model", faults);
     let at_chains = table.field("chains");
@@ -42,7 +43,15 @@ fn catalog(root: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<C
     let (provider_names, model_names, chain_names) = (names(&at_providers), names(&at_models), names(&at_chains));
     let is_target = |name: &str| model_names.contains(name) || chain_names.contains(name);
 
-    let providers = providers(&at_providers, secrets, faults);
+    let mesh = at_mesh.read(faults, |text| if text == "istio" { Ok(()) } else { Err("must be istio, or left out".to_owned()) });
+    let mut providers = providers(&at_providers, secrets, faults);
+    if mesh.is_some() {
+        for provider in providers.values_mut() {
+            let BaseUrl { host, port, .. } = &provider.endpoint;
+            provider.cluster.get_or_insert_with(|| format!("outbound|{port}||{host}"));
+            provider.in_mesh = true;
+        }
+    }
     let models = models(&at_models, &provider_names, faults);
     let chains = chains::flatten(&at_chains, &model_names, faults);
     let embeddings = embeddings(&at_embeddings, &model_names, faults);
@@ -93,7 +102,7 @@ fn provider(at: At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<Pro
     });
     let credential = credential(&table.field("credential"), secrets, faults);
     table.finish(faults);
-    Some(Provider { dialect: dialect?, endpoint: endpoint?, cluster, authority, credential })
+    Some(Provider { dialect: dialect?, endpoint: endpoint?, cluster, in_mesh: false, authority, credential })
 }
 
 fn credential(at: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<Credential> {

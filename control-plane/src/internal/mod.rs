@@ -69,12 +69,17 @@ async fn guard(Extract(state): Extract<State>, request: Request, next: Next) -> 
         let why = format!("the header {SECRET_HEADER} does not carry this control plane's internal secret");
         return (StatusCode::UNAUTHORIZED, why).into_response();
     }
+    let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let path = request.uri().path().to_owned();
     let response = match tokio::time::timeout(PATIENCE, next.run(request)).await {
         Ok(response) => response,
         Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "Redis did not answer in time").into_response(),
     };
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         state.metrics.redis_error();
+    }
+    if let Some(traceparent) = trace {
+        tracing::debug!(traceparent, path, status = response.status().as_u16(), "answered a filter for its client");
     }
     response
 }

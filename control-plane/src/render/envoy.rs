@@ -1,10 +1,11 @@
 //! Catalog and options to the text of Envoy's files.
 
 use super::{File, HostPort, Options};
-use crate::catalog::{BaseUrl, Catalog, split_port};
+use crate::catalog::{BaseUrl, Catalog, Provider, split_port};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use proxium_wire::metric;
 use serde::Serialize;
 use serde_json::json;
 use std::net::IpAddr;
@@ -20,9 +21,6 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("bootstrap.yaml", include_str!("templates/bootstrap.yaml")),
 ];
 
-/// The filter's metrics are named `<metric>.<label>.<value>…`; these labels become tags. A value holds no dot.
-const METRIC_LABELS: [&str; 10] = ["endpoint", "model", "provider", "status", "code", "outcome", "cache", "stage", "state", "direction"];
-
 /// What the filter's body limit needs above the largest body, so that the filter and not Envoy answers 413.
 const BODY_SLACK_BYTES: u64 = 2 << 20;
 
@@ -30,24 +28,24 @@ const BODY_SLACK_BYTES: u64 = 2 << 20;
 const IDLE_SLACK_MS: u64 = 10_000;
 
 /// A cluster of `cds.yaml`.
-#[derive(Serialize)]
-struct Cluster {
-    name: String,
+#[derive(PartialEq, Serialize)]
+pub(super) struct Cluster {
+    pub name: String,
     /// Statistics keep one name while the provider moves.
     stat_name: String,
     r#type: &'static str,
-    endpoint: HostPort,
-    tls: Option<Tls>,
+    pub endpoint: HostPort,
+    pub tls: Option<Tls>,
     /// It has the upstream filter, for streams through the router.
     stream: bool,
 }
 
-#[derive(Serialize)]
-struct Tls {
+#[derive(PartialEq, Serialize)]
+pub(super) struct Tls {
     /// Server name of the handshake; none for an address.
-    sni: Option<String>,
+    pub sni: Option<String>,
     san_type: &'static str,
-    san: String,
+    pub san: String,
 }
 
 /// What the filter reads when it starts.
@@ -68,15 +66,23 @@ const SLOTS: [u8; 4] = [0, 1, 2, 3];
 
 /// Where a slot leads that names no cluster: nowhere, so that a plan that is older than the routes ends in "no healthy upstream", with
 /// which the filter can go on by callouts.
-const NO_CLUSTER: &str = "proxium-no-cluster";
+pub(super) const NO_CLUSTER: &str = "proxium-no-cluster";
 
 const CONTROL_PLANE_CLUSTER: &str = "proxium-control-plane";
 
 /// Renders all files: the same arguments give the same bytes.
 ///
 /// # Errors
-/// A template is broken, which the tests exclude.
+/// The catalog is for a mesh; or a template is broken, which the tests exclude.
 pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> {
+    if catalog.providers.values().any(|provider| provider.in_mesh) {
+        return Err("this catalog says `mesh: istio`, whose Envoys have their clusters from Istio: use `proxium render istio`".to_owned());
+    }
+    files(catalog, options, CONTROL_PLANE_CLUSTER, &clusters(catalog, options.streams))
+}
+
+/// The same with these names of clusters.
+pub(super) fn files(catalog: &Catalog, options: &Options, control_plane: &str, clusters: &[Cluster]) -> Result<Vec<File>, String> {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
@@ -86,20 +92,21 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         templates.add_template(name, text).map_err(|error| error.to_string())?;
     }
     let plugin = PluginConfig {
-        control_plane_cluster: CONTROL_PLANE_CLUSTER,
+        control_plane_cluster: control_plane,
         internal_secret: &options.internal_secret,
         other_paths: options.other_paths,
         on_control_plane_failure: options.on_control_plane_failure,
         streams: options.streams,
     };
+    let histograms: Vec<_> = metric::BUCKETS.iter().map(|(name, bounds)| json!({"name": name, "buckets": bounds})).collect();
     let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();
     let values = Value::from(Serde(json!({
-        "clusters": clusters(catalog, options.streams),
+        "clusters": clusters,
         "stream_paths": if options.streams == super::Streams::Router { STREAM_PATHS } else { &[] },
         "slots": SLOTS,
         "no_cluster": NO_CLUSTER,
         "control_plane": {
-            "name": CONTROL_PLANE_CLUSTER,
+            "name": control_plane,
             "type": cluster_type(options.control_planes.iter().map(|address| address.host.as_str())),
             "endpoints": options.control_planes,
         },
@@ -111,7 +118,9 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
         "plugin": serde_json::to_string(&plugin).map_err(|error| error.to_string())?,
         "ca_bundle": options.ca_bundle.to_string_lossy(),
         "access_log": options.access_log.as_deref().map(Path::to_string_lossy),
-        "metric_labels": METRIC_LABELS,
+        "metric_labels": metric::LABELS,
+        "histograms": histograms,
+        "log_fields": metric::LOG_FIELDS,
         "body_limit": catalog.limits.max_body_bytes.saturating_add(BODY_SLACK_BYTES),
         "max_timeout": seconds(catalog.limits.max_timeout_ms),
         "idle_timeout": seconds(catalog.limits.max_timeout_ms.saturating_add(IDLE_SLACK_MS)),
@@ -129,20 +138,25 @@ pub fn envoy(catalog: &Catalog, options: &Options) -> Result<Vec<File>, String> 
 fn clusters(catalog: &Catalog, streams: super::Streams) -> Vec<Cluster> {
     let mut clusters = Vec::new();
     for (name, provider) in catalog.providers.iter().filter(|(_, provider)| provider.cluster.is_none()) {
-        let cluster = |name: String, stat_name: String, stream: bool| Cluster {
+        clusters.push(Cluster::new(provider.cluster_name(name), format!("provider-{name}"), provider, false));
+        if let (super::Streams::Router, Some(stream_name)) = (streams, provider.stream_cluster_name(name)) {
+            clusters.push(Cluster::new(stream_name, format!("provider-{name}-stream"), provider, true));
+        }
+    }
+    clusters
+}
+
+impl Cluster {
+    pub(super) fn new(name: String, stat_name: String, provider: &Provider, stream: bool) -> Self {
+        Self {
             name,
             stat_name,
             r#type: cluster_type(std::iter::once(provider.endpoint.host.as_str())),
             endpoint: HostPort { host: provider.endpoint.host.clone(), port: provider.endpoint.port },
             tls: provider.endpoint.tls.then(|| tls(&provider.endpoint, provider.authority.as_deref())),
             stream,
-        };
-        clusters.push(cluster(provider.cluster_name(name), format!("provider-{name}"), false));
-        if let (super::Streams::Router, Some(stream_name)) = (streams, provider.stream_cluster_name(name)) {
-            clusters.push(cluster(stream_name, format!("provider-{name}-stream"), true));
         }
     }
-    clusters
 }
 
 /// Who must be at the other end: `authority` where it is given, else the endpoint's host.

@@ -9,6 +9,8 @@
 //! | `lds.yaml` | the listener |
 //! | `bootstrap.yaml` | what Envoy starts with: `envoy -c bootstrap.yaml` |
 //!
+//! [`istio`] gives the same to a mesh: the pieces of these files as patches of Istio's own configuration.
+//!
 //! [`envoy`] is a pure function of its arguments; [`install`] does all that `proxium render envoy` does, and is what a running control
 //! plane calls when its catalog changes; it also keeps the clusters of calls that are still in flight (`retired.json` beside the files). `envoy/README.md` says why each value is what it is.
 
@@ -16,6 +18,7 @@ mod command;
 mod envoy;
 mod flags;
 mod install;
+mod istio;
 mod options;
 mod retire;
 
@@ -23,6 +26,7 @@ pub use command::{EnvoyArgs, RenderArgs, command};
 pub use envoy::envoy;
 pub use flags::{EnvoyFlags, SecretFlags};
 pub use install::{install, wasm_by_hash, write};
+pub use istio::{IstioArgs, istio};
 pub use options::{HostPort, OnControlPlaneFailure, Options, OtherPaths, Streams};
 
 /// A rendered file.

@@ -8,6 +8,7 @@
 mod admit;
 mod catalog;
 mod key;
+pub mod metric;
 mod money;
 mod settle;
 mod snapshot;

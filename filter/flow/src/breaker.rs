@@ -16,6 +16,14 @@ pub struct Lane {
     pub model: String,
 }
 
+impl Lane {
+    /// The provider's name, whosever the credential is.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        self.credential.rsplit('/').next().unwrap_or_default()
+    }
+}
+
 /// May a call be made?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
@@ -112,6 +120,16 @@ impl State {
                     self.open(now_ms, settings);
                 }
             }
+        }
+    }
+
+    /// What a report made of `before`, in the operator's word; `None`: neither opened nor closed.
+    #[must_use]
+    pub const fn change(&self, before: &Self) -> Option<&'static str> {
+        match (before.open_until_ms, self.open_until_ms) {
+            (before, now) if before == now => None,
+            (_, 0) => Some("closed"),
+            _ => Some("open"),
         }
     }
 
@@ -215,6 +233,23 @@ mod tests {
         assert_eq!(state.permit(T, 1), Permit::Call);
         state.report(Outcome::Failure, false, T, &SETTINGS);
         assert_eq!(state.permit(T, 1), Permit::Open { wait_ms: 30_000 });
+    }
+
+    #[test]
+    fn the_operator_is_told_when_it_opens_and_when_it_closes() {
+        let (mut state, closed) = (opened(), State::default());
+        assert_eq!(state.change(&closed), Some("open"));
+        let open = state;
+        state.report(Outcome::Failure, false, T + 1, &SETTINGS);
+        assert_eq!(state.change(&open), None, "it is open already");
+        assert_eq!(state.permit(T + 30_000, 1), Permit::Probe);
+        assert_eq!(state.change(&open), None);
+        let mut again = state;
+        again.report(Outcome::Failure, true, T + 30_000, &SETTINGS);
+        assert_eq!(again.change(&state), Some("open"), "for longer");
+        let mut well = state;
+        well.report(Outcome::Success, true, T + 30_000, &SETTINGS);
+        assert_eq!(well.change(&state), Some("closed"));
     }
 
     #[test]

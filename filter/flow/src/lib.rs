@@ -32,6 +32,7 @@ pub mod snapshot;
 pub mod sse;
 pub mod stage;
 pub mod stream;
+pub mod told;
 pub mod translate;
 pub mod world;
 

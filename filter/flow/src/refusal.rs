@@ -160,6 +160,13 @@ impl Refusal {
     }
 }
 
+/// The code of an answer that [`Refusal::response`] made.
+#[must_use]
+pub fn code_of(response: &Response) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
+    Some(body.get("error")?.get("code")?.as_str()?.to_owned())
+}
+
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         let message = match fault {
@@ -234,6 +241,9 @@ mod tests {
             (&json!("model_not_found"), &json!("invalid_request_error"), &json!("model"))
         );
         let anthropic = body(&refusal, Dialect::Anthropic);
+        for dialect in [Dialect::Openai, Dialect::Anthropic] {
+            assert_eq!(code_of(&refusal.response(dialect, "req_1")).as_deref(), Some("model_not_found"));
+        }
         assert_eq!(
             (&anthropic["type"], &anthropic["error"]["type"], &anthropic["request_id"]),
             (&json!("error"), &json!("not_found_error"), &json!("req_1"))

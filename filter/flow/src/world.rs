@@ -4,6 +4,7 @@ use crate::breaker::{Lane, Outcome, Permit};
 use crate::config::Config;
 use crate::snapshot::Snapshot;
 use crate::stage::outcome::Report;
+use crate::told::Told;
 use proxium_wire::KeyRecord;
 use std::rc::Rc;
 
@@ -43,4 +44,6 @@ pub trait World {
     fn attempt_report(&self, attempt: usize) -> Option<Report>;
     /// What came of a permitted call.
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool);
+    /// For the operator; the flow does not depend on it.
+    fn tell(&self, _told: Told<'_>) {}
 }

@@ -10,6 +10,7 @@ use crate::hop::{Hop, SHARED_HEADERS, credential_header};
 use crate::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use crate::refusal::{ProvidersFailed, Refusal};
 use crate::snapshot::Entry;
+use crate::told::Told;
 use crate::translate;
 use crate::world::World;
 use proxium_wire::{Attempt, Settlement};
@@ -56,7 +57,7 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
                 }
                 Err(refusal) => {
                     world.report(&lane, Outcome::Nothing, is_probe);
-                    call.skip(&entry, "cannot_carry", None);
+                    call.skip(&entry, "cannot_carry", None, world);
                     call.cannot_carry = Some(refusal);
                 }
             }
@@ -83,12 +84,12 @@ pub(super) struct Permitted {
 /// Checks an entry's credential and breaker; an entry that may not be called is noted as skipped.
 pub(super) fn permitted(call: &mut Call, entry: &Entry, claim_ms: u64, world: &impl World) -> Option<Permitted> {
     let Some((lane, secret)) = credential(call, entry) else {
-        call.skip(entry, "no_credential", None);
+        call.skip(entry, "no_credential", None, world);
         return None;
     };
     match world.permit(&lane, claim_ms) {
-        Permit::Open { wait_ms } => call.skip(entry, "breaker_open", Some(wait_ms)),
-        Permit::Resting { wait_ms } => call.skip(entry, "resting", Some(wait_ms)),
+        Permit::Open { wait_ms } => call.skip(entry, "breaker_open", Some(wait_ms), world),
+        Permit::Resting { wait_ms } => call.skip(entry, "resting", Some(wait_ms), world),
         permit @ (Permit::Call | Permit::Probe) => return Some(Permitted { lane, secret, is_probe: permit == Permit::Probe }),
     }
     None
@@ -114,7 +115,7 @@ impl Attempting {
         };
         world.report(&self.lane, outcome, self.is_probe);
         let loud = credential_refused(&self.lane, &word);
-        self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: word, ms: now_ms.saturating_sub(self.sent_ms) });
+        self.call.attempted(&self.entry, &word, now_ms.saturating_sub(self.sent_ms), world);
         let mut turn = match verdict {
             Verdict::Answered(answer, read) => record::answered(&self.call, &self.entry, answer, &read, &self.dropped, world),
             Verdict::Return(answer) => hand_back(&self.call, &self.entry, answer, world),
@@ -145,7 +146,7 @@ impl Attempting {
     pub fn abandon(mut self, world: &impl World) -> Option<Settlement> {
         world.report(&self.lane, Outcome::Nothing, self.is_probe);
         let ms = world.now_ms().saturating_sub(self.sent_ms);
-        self.call.attempts.push(Attempt { model: self.entry.model.name.clone(), outcome: "abandoned".into(), ms });
+        self.call.attempted(&self.entry, "abandoned", ms, world);
         record::abandoned(&self.call, &self.entry, world.now_ms())
     }
 
@@ -156,8 +157,14 @@ impl Attempting {
 }
 
 impl Call {
-    pub(super) fn skip(&mut self, entry: &Entry, word: &str, wait_ms: Option<u64>) {
-        self.attempts.push(Attempt { model: entry.model.name.clone(), outcome: word.into(), ms: 0 });
+    /// Notes what came of an entry.
+    pub(super) fn attempted(&mut self, entry: &Entry, outcome: &str, ms: u64, world: &impl World) {
+        world.tell(Told::Attempt { entry, outcome, ms });
+        self.attempts.push(Attempt { model: entry.model.name.clone(), outcome: outcome.into(), ms });
+    }
+
+    pub(super) fn skip(&mut self, entry: &Entry, word: &str, wait_ms: Option<u64>, world: &impl World) {
+        self.attempted(entry, word, 0, world);
         self.name_wait(wait_ms);
     }
 

@@ -8,6 +8,7 @@ use crate::flow::{Effect, RawHead, Stage, Turn};
 use crate::message::Reply;
 use crate::refusal::Refusal;
 use crate::request::{Controls, Head, key_hash};
+use crate::told::Told;
 use crate::world::{KeyHash, World};
 use proxium_wire::{AuthenticateReply, AuthenticateRequest, Dialect, KeyRecord, SnapshotReply, SnapshotRequest, path};
 use std::rc::Rc;
@@ -103,6 +104,7 @@ fn check(head: Head, key_hash: KeyHash, record: Option<Rc<KeyRecord>>, world: &i
     match Controls::read(&head.headers) {
         Err(refusal) => refuse(&head, &refusal),
         Ok(controls) => {
+            world.tell(Told::Key(&key));
             let opened = Opened { head, controls, key_hash, key, snapshot };
             let max_bytes = opened.max_body_bytes();
             Turn::wait(Stage::Reading(Box::new(opened)), Effect::ReadBody { max_bytes })

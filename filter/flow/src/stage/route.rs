@@ -17,7 +17,7 @@ use crate::message::{Answer, Failure, Headers, Route};
 use crate::refusal::Refusal;
 use crate::snapshot::Entry;
 use crate::world::World;
-use proxium_wire::{Attempt, Settlement};
+use proxium_wire::Settlement;
 use std::rc::Rc;
 
 /// A stream that waits for its first event.
@@ -62,7 +62,7 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
         let dropped = match hop.dropped(&call.body) {
             Ok(dropped) => dropped,
             Err(refusal) => {
-                call.skip(&entry, "cannot_carry", None);
+                call.skip(&entry, "cannot_carry", None, world);
                 call.cannot_carry = Some(refusal);
                 continue;
             }
@@ -73,7 +73,7 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
         if is_probe && !hops.is_empty() {
             // Whether a later hop is reached is not known now, and a probe must be made.
             world.report(&lane, Outcome::Nothing, true);
-            call.skip(&entry, "breaker_open", None);
+            call.skip(&entry, "breaker_open", None, world);
             continue;
         }
         let number = hops.len();
@@ -157,7 +157,7 @@ impl Routing {
         match reached.and_then(|number| self.hops.get(number)).map(|hop| hop.entry.clone()) {
             Some(entry) => {
                 let ms = world.now_ms().saturating_sub(self.sent_ms);
-                self.call.attempts.push(Attempt { model: entry.model.name.clone(), outcome: "abandoned".into(), ms });
+                self.call.attempted(&entry, "abandoned", ms, world);
                 record::abandoned(&self.call, &entry, world.now_ms())
             }
             None => self.call.release(),
@@ -201,8 +201,7 @@ impl Routing {
         let began_ms = world.attempt_report(number).map_or(self.sent_ms, |report| report.began_ms);
         let ended_ms = world.attempt_report(number + 1).map_or_else(|| world.now_ms(), |next| next.began_ms);
         world.report(&hop.lane, outcome, hop.is_probe);
-        let attempt = Attempt { model: hop.entry.model.name.clone(), outcome: word.into(), ms: ended_ms.saturating_sub(began_ms) };
-        self.call.attempts.push(attempt);
+        self.call.attempted(&hop.entry, word, ended_ms.saturating_sub(began_ms), world);
         self.call.name_wait(wait_ms);
         credential_refused(&hop.lane, word)
     }

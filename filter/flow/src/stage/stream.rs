@@ -12,6 +12,7 @@ use crate::price;
 use crate::snapshot::Entry;
 use crate::sse;
 use crate::stream::{Fold, Hider, Meter, broken};
+use crate::told::Told;
 use crate::translate::{self, StreamTranslator, answer_id};
 use crate::world::World;
 use proxium_wire::settlement::End;
@@ -157,9 +158,9 @@ impl Streaming {
             (false, false) => ("stream_broken", Outcome::Failure),
         };
         world.report(&self.lane, outcome, self.is_probe);
+        world.tell(Told::Attempt { entry: &self.entry, outcome: word, ms: lasted_ms });
         if let Some(attempt) = self.call.attempts.last_mut() {
-            attempt.outcome = word.into();
-            attempt.ms = lasted_ms;
+            (attempt.outcome, attempt.ms) = (word.into(), lasted_ms);
         }
         let (usage, estimated) = self.usage();
         let cost = price::cost(&usage, &self.entry.model.prices);
