@@ -21,14 +21,20 @@ pub fn random_id() -> String {
     if let Err(error) = getrandom::fill(&mut bytes) {
         log::error!("no randomness: {error}");
     }
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// The bytes as they are if they are UTF-8.
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// The head of the request.
 pub fn request_head() -> RawHead {
     let mut head = RawHead { method: String::new(), path: String::new(), headers: Headers::new() };
     for (name, value) in hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default() {
-        let value = String::from_utf8_lossy(&value).into_owned();
+        let value = text(value);
         match name.as_str() {
             ":method" => head.method = value,
             ":path" => head.path = value,
@@ -61,8 +67,7 @@ pub fn resume_request() {
 
 /// One line of the request's head, also a pseudo-header.
 pub fn request_header(name: &str) -> Option<String> {
-    let value = hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()?;
-    Some(String::from_utf8_lossy(&value).into_owned())
+    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten().map(text)
 }
 
 /// Sets one line of the request's head, or removes it.
@@ -155,7 +160,7 @@ pub fn reply(num_headers: usize, body_size: usize) -> Reply {
 fn head_of(map: MapType) -> Answer {
     let mut answer = Answer { status: 0, headers: Headers::new(), body: Vec::new() };
     for (name, value) in hostcalls::get_map_bytes(map).unwrap_or_default() {
-        let value = String::from_utf8_lossy(&value).into_owned();
+        let value = text(value);
         match name.as_str() {
             ":status" => answer.status = value.parse().unwrap_or_default(),
             _ => answer.headers.add(name, value),

@@ -10,6 +10,7 @@ use crate::seal::{HOW_TO_SET_A_KEY, Seal};
 use crate::store::changes::Changes;
 use crate::store::{self, Money};
 use axum::Router;
+use axum::serve::ListenerExt;
 use fred::prelude::Client;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -125,6 +126,8 @@ async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<boo
         // An error means that the sender is gone: that is an end too.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
+    // Else a small answer may wait for the acknowledgement of the one before it.
+    let port = port.tap_io(|socket| _ = socket.set_nodelay(true));
     axum::serve(port, router).with_graceful_shutdown(stopped).await.map_err(|error| error.to_string())
 }
 

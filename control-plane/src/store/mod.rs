@@ -65,6 +65,8 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
             connection.connection_timeout = Duration::from_secs(2);
             connection.internal_command_timeout = Duration::from_secs(2);
             connection.max_command_attempts = 1;
+            // Else a command may wait for the answer of the one before it.
+            connection.tcp.nodelay = Some(true);
         })
         .set_policy(ReconnectPolicy::new_constant(0, 200));
     let client = builder.build()?;

@@ -3,6 +3,7 @@
 //! A body is validated by `serde_json` and then walked once, without a tree. The canonical form has sorted members and no spaces;
 //! strings and numbers stay as written, so that two numbers beyond a float's precision never count as one.
 
+use memchr::memchr2;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -48,6 +49,16 @@ struct TopMember {
     whole: Range<usize>,
     /// The value in the body.
     value: Range<usize>,
+    elements: Option<Elements>,
+}
+
+/// What an array holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// How many.
+    pub count: usize,
+    /// Each is an object.
+    pub only_objects: bool,
 }
 
 impl Document {
@@ -72,6 +83,12 @@ impl Document {
     #[must_use]
     pub fn member(&self, name: &str) -> Option<&str> {
         self.span(name).and_then(|span| self.text.get(span)).filter(|text| *text != "null")
+    }
+
+    /// What a top-level member holds; `None` if it is no array.
+    #[must_use]
+    pub fn elements(&self, name: &str) -> Option<Elements> {
+        self.members.iter().find(|member| member.name == name)?.elements
     }
 
     fn span(&self, name: &str) -> Option<Range<usize>> {
@@ -132,6 +149,8 @@ struct Seen {
     string_bytes: usize,
     /// It is a string that names an image part.
     is_image_type: bool,
+    /// It is an array.
+    elements: Option<Elements>,
 }
 
 const IMAGE_TYPES: [&str; 3] = ["\"image_url\"", "\"image\"", "\"input_image\""];
@@ -159,13 +178,13 @@ impl<'a> Walk<'a> {
     fn string(&mut self) -> &'a str {
         let start = self.at;
         self.at += 1;
-        while let Some(byte) = self.peek() {
-            self.at += 1;
-            match byte {
-                b'"' => break,
-                b'\\' => self.at += 1,
-                _ => {}
+        while let Some(rest) = self.text.as_bytes().get(self.at..) {
+            let Some(run) = memchr2(b'"', b'\\', rest) else { break };
+            self.at += run + 1;
+            if rest.get(run) == Some(&b'"') {
+                break;
             }
+            self.at += 1;
         }
         self.text.get(start..self.at).unwrap_or_default()
     }
@@ -191,7 +210,7 @@ impl<'a> Walk<'a> {
             Some(b'"') => {
                 let literal = self.string();
                 self.out.extend_from_slice(literal.as_bytes());
-                Ok(Seen { string_bytes: literal.len(), is_image_type: IMAGE_TYPES.contains(&literal) })
+                Ok(Seen { string_bytes: literal.len(), is_image_type: IMAGE_TYPES.contains(&literal), elements: None })
             }
             Some(b'{') => {
                 let mut members = Members::default();
@@ -214,15 +233,19 @@ impl<'a> Walk<'a> {
 
     fn array(&mut self, depth: usize) -> Result<Seen, Fault> {
         let mut seen = Seen::default();
+        let mut elements = Elements { count: 0, only_objects: true };
         self.at += 1;
         self.out.push(b'[');
         while !self.take(b']') && self.at < self.text.len() {
+            elements.count += 1;
+            elements.only_objects &= self.peek() == Some(b'{');
             seen.string_bytes += self.value(depth + 1)?.string_bytes;
             if self.take(b',') {
                 self.out.push(b',');
             }
         }
         self.out.push(b']');
+        seen.elements = Some(elements);
         Ok(seen)
     }
 
@@ -250,7 +273,13 @@ impl<'a> Walk<'a> {
             if without.contains(&name.as_ref()) {
                 self.out.truncate(written);
             }
-            members.list.push(Member { name, written: written..self.out.len(), whole: start..self.at, read: read..self.at });
+            members.list.push(Member {
+                name,
+                written: written..self.out.len(),
+                whole: start..self.at,
+                read: read..self.at,
+                elements: value.elements,
+            });
             self.take(b',');
         }
         self.out.push(b'}');
@@ -265,8 +294,12 @@ impl<'a> Walk<'a> {
     fn top_object(&mut self, without: &[&str]) -> Result<Vec<TopMember>, Fault> {
         let mut members = Members::default();
         self.object(1, &mut members, without)?;
-        let top =
-            |member: &Member<'_>| TopMember { name: member.name.to_string(), whole: member.whole.clone(), value: member.read.clone() };
+        let top = |member: &Member<'_>| TopMember {
+            name: member.name.to_string(),
+            whole: member.whole.clone(),
+            value: member.read.clone(),
+            elements: member.elements,
+        };
         let all = members.list.iter().map(top).collect();
         members.sort_in(&mut self.out)?;
         Ok(all)
@@ -281,6 +314,7 @@ struct Member<'a> {
     whole: Range<usize>,
     /// Its value in the body.
     read: Range<usize>,
+    elements: Option<Elements>,
 }
 
 #[derive(Default)]
@@ -293,7 +327,9 @@ impl Members<'_> {
     /// Puts the members just written to `out` in order, drops the last comma, and finds duplicates.
     fn sort_in(mut self, out: &mut Vec<u8>) -> Result<(), Fault> {
         let in_order = self.list.is_sorted_by(|a, b| a.name <= b.name);
-        self.list.sort_by(|a, b| a.name.cmp(&b.name));
+        if !in_order {
+            self.list.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        }
         if let Some(twice) = self.list.windows(2).find_map(|pair| match pair {
             [a, b] if a.name == b.name => Some(a),
             _ => None,
@@ -301,8 +337,10 @@ impl Members<'_> {
             return Err(Fault::DuplicateMember(twice.name.chars().take(60).collect()));
         }
         if !in_order {
-            let sorted: Vec<u8> =
-                self.list.iter().flat_map(|member| out.get(member.written.clone()).unwrap_or_default()).copied().collect();
+            let mut sorted = Vec::with_capacity(out.len() - self.start);
+            for member in &self.list {
+                sorted.extend_from_slice(out.get(member.written.clone()).unwrap_or_default());
+            }
             out.truncate(self.start);
             out.extend_from_slice(&sorted);
             out.push(b'}');

@@ -6,11 +6,10 @@ pub mod openai;
 
 pub use estimate::{count_tokens, input_tokens, text_tokens};
 
-use crate::json::Document;
+use crate::json::{Document, Elements};
 use crate::refusal::Refusal;
 use proxium_wire::{Dialect, Usage};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// Top-level members that do not change an answer's content, left out of the cache key; one list for both dialects.
 pub const NOT_IN_CACHE_KEY: &[&str] = &["model", "stream", "stream_options", "user", "metadata"];
@@ -85,12 +84,16 @@ fn model(body: &Document) -> Result<String, Refusal> {
 
 /// Checks that there are 1 to `most` messages and that each is an object.
 fn messages(body: &Document, most: usize) -> Result<(), Refusal> {
-    let messages: Vec<&RawValue> =
-        typed(body, "messages", "an array")?.ok_or_else(|| Refusal::invalid("messages", "`messages` is required."))?;
-    if messages.is_empty() || messages.len() > most {
-        return Err(Refusal::invalid("messages", format!("`messages` must have 1 to {most} elements; it has {}.", messages.len())));
+    if body.member("messages").is_none() {
+        return Err(Refusal::invalid("messages", "`messages` is required."));
     }
-    if messages.iter().any(|message| !message.get().starts_with('{')) {
+    let Some(Elements { count, only_objects }) = body.elements("messages") else {
+        return Err(Refusal::invalid("messages", "`messages` must be an array."));
+    };
+    if count == 0 || count > most {
+        return Err(Refusal::invalid("messages", format!("`messages` must have 1 to {most} elements; it has {count}.")));
+    }
+    if !only_objects {
         return Err(Refusal::invalid("messages", "Every element of `messages` must be an object."));
     }
     Ok(())
