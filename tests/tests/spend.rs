@@ -54,7 +54,10 @@ async fn a_ledger_is_followed_by_its_cursor() {
     let path = format!("/projects/{}/ledger", key.project);
     let first = stack.admin().get(&format!("{path}?limit=2")).await.expect(200).json();
     let record = &first["records"][0];
-    assert_eq!((&record["cost_usd"], &record["kind"], &record["calls"], &record["estimated"]), (&json!("0.000031"), &json!("call"), &json!(1), &json!(false)));
+    assert_eq!(
+        (&record["cost_usd"], &record["kind"], &record["calls"], &record["estimated"]),
+        (&json!("0.000031"), &json!("call"), &json!(1), &json!(false))
+    );
     let rest = stack.admin().get(&format!("{path}?after={}", first["next"].as_str().unwrap())).await.expect(200).json();
     assert_eq!((first["records"].as_array().unwrap().len(), rest["records"].as_array().unwrap().len()), (2, 1));
     let none = stack.admin().get(&format!("{path}?after={}", rest["next"].as_str().unwrap())).await.expect(200).json();
@@ -68,9 +71,15 @@ async fn a_reset_and_a_correction_act_on_every_replica_at_once_and_are_audited()
     let key = stack.key_with(json!({"monthly_cap_usd": "0.011"}), json!({"ceilings": {"calls_per_hour": 1}})).await;
     paid(&stack, &key, "m1", "a").await;
     let spend = format!("/projects/{}/spend", key.project);
-    let status = async |envoy: usize| stack.envoys[envoy].call(&Call::chat(&key, &chat("m1", "new")).header("x-proxium-cache", "bypass")).await.status;
+    let status = async |envoy: usize| {
+        stack.envoys[envoy].call(&Call::chat(&key, &chat("m1", "new")).header("x-proxium-cache", "bypass")).await.status
+    };
     assert_eq!((status(0).await, status(1).await), (429, 429));
-    let _ = stack.admin().post(&format!("{spend}/reset"), &json!({"window": "calls_per_hour", "key": key.id, "note": "incident 7"})).await.expect(204);
+    let _ = stack
+        .admin()
+        .post(&format!("{spend}/reset"), &json!({"window": "calls_per_hour", "key": key.id, "note": "incident 7"}))
+        .await
+        .expect(204);
     assert_eq!((status(1).await, status(0).await), (200, 429));
     eventually("it is settled", BOUND, || async { stack.state(&key.project).await["spend"] == "62000" }).await;
 

@@ -2,8 +2,8 @@
 
 use crate::world::{KEY, NOON, World, ms, no_credentials, settled};
 use fred::prelude::*;
-use proxium::store::spend::{self, By, Correction, Reset};
 use proxium::store::name;
+use proxium::store::spend::{self, By, Correction, Reset};
 use proxium_wire::{AdmitRequest, Alternative, Hit, Hold, Limit, NanoUsd, Store, StoredAnswer, admit_reply::Outcome, settlement::End};
 
 /// Keeps an answer of this model under this key, by a call that cost so much.
@@ -131,7 +131,9 @@ async fn a_stored_answer_of_the_cheaper_way_counts_only_past_the_soft_cap() {
 
 #[tokio::test]
 async fn a_hit_costs_its_fraction_rounded_half_up_and_a_call_slot() {
-    for (ppm, cost, charged) in [("250000", 1_000, 250), ("1000000", 7, 7), ("500000", 1, 1), ("499999", 1, 0), ("1", 500_000, 1), ("1", 499_999, 0)] {
+    for (ppm, cost, charged) in
+        [("250000", 1_000, 250), ("1000000", 7, 7), ("500000", 1, 1), ("499999", 1, 0), ("1", 500_000, 1), ("1", 499_999, 0)]
+    {
         let world = World::new().await;
         project_field(&world, "cached_answer_charge", ppm).await;
         keep(&world, "kept", "small", 1, cost).await;
@@ -206,7 +208,11 @@ async fn a_reset_of_the_month_forgives_its_spend_and_keeps_its_record() {
     let world = World::new().await;
     world.cap(2_000).await;
     world.settle("a", (7, 5), 1_500).await;
-    world.admitted(&AdmitRequest { normal: Alternative { hold: Hold { nano_usd: 300, ..Hold::default() }, ..Alternative::default() }, ..world.call("b") })
+    world
+        .admitted(&AdmitRequest {
+            normal: Alternative { hold: Hold { nano_usd: 300, ..Hold::default() }, ..Alternative::default() },
+            ..world.call("b")
+        })
         .await;
     world.refused(&world.call("c")).await;
     let reset = Reset { window: "monthly_cap".into(), note: "agreed".into(), ..Reset::default() };
@@ -214,7 +220,10 @@ async fn a_reset_of_the_month_forgives_its_spend_and_keeps_its_record() {
     assert_eq!(world.state().await[1..], [0, 300], "what is held stays held");
     world.admitted(&world.call("c")).await;
     let record = world.ledger().await.pop().unwrap();
-    assert_eq!([&record["kind"], &record["cost_nano_usd"], &record["forgiven_nano_usd"], &record["note"]], ["reset", "0", "1500", "agreed"]);
+    assert_eq!(
+        [&record["kind"], &record["cost_nano_usd"], &record["forgiven_nano_usd"], &record["note"]],
+        ["reset", "0", "1500", "agreed"]
+    );
     assert_eq!(world.ledger_sum("cost_nano_usd").await, 1_500);
 }
 
@@ -244,7 +253,13 @@ async fn a_reset_of_a_ceiling_is_of_that_window_alone() {
 async fn a_correction_counts_once_and_may_be_negative() {
     let world = World::new().await;
     world.settle("a", (7, 5), 1_000).await;
-    let correction = |id: &str, cost| Correction { id: id.into(), cost: NanoUsd(cost), key: Some(KEY.into()), note: "refund".into(), ..Correction::default() };
+    let correction = |id: &str, cost| Correction {
+        id: id.into(),
+        cost: NanoUsd(cost),
+        key: Some(KEY.into()),
+        note: "refund".into(),
+        ..Correction::default()
+    };
     for _ in 0..2 {
         assert!(world.money.correct(&world.project, &correction("x", -400)).await.unwrap());
     }

@@ -17,14 +17,33 @@ const AT_ONCE: u64 = 6;
 #[derive(Clone, Debug)]
 enum Step {
     /// Asks for a call of this id; the same id again is a duplicate, or comes too late.
-    Reserve { project: usize, id: u8, tokens: u64, money: i64, sender: bool, side: bool, hold_ms: u64 },
+    Reserve {
+        project: usize,
+        id: u8,
+        tokens: u64,
+        money: i64,
+        sender: bool,
+        side: bool,
+        hold_ms: u64,
+    },
     /// Settles it, known or not, held or not.
-    Settle { project: usize, id: u8, tokens: u64, cost: i64 },
-    Release { project: usize, id: u8 },
+    Settle {
+        project: usize,
+        id: u8,
+        tokens: u64,
+        cost: i64,
+    },
+    Release {
+        project: usize,
+        id: u8,
+    },
     /// Delivers the last settlement or release once more.
     Again,
     /// The clock moves on.
-    Clock { project: usize, ms: i64 },
+    Clock {
+        project: usize,
+        ms: i64,
+    },
     /// The control plane is gone; another one goes on.
     Crash,
 }
@@ -93,7 +112,9 @@ impl Books {
             assert!(!left, "{set} is not empty");
         }
         let ledger = self.world.ledger().await;
-        let sum = |records: &[&HashMap<String, String>], field: &str| -> i64 { records.iter().map(|record| record[field].parse::<i64>().unwrap()).sum() };
+        let sum = |records: &[&HashMap<String, String>], field: &str| -> i64 {
+            records.iter().map(|record| record[field].parse::<i64>().unwrap()).sum()
+        };
         let all: Vec<_> = ledger.iter().collect();
         assert_eq!(sum(&all, "cost_nano_usd"), self.costs.values().sum::<i64>());
         for (id, cost) in &self.costs {
@@ -104,7 +125,8 @@ impl Books {
         ledger.iter().for_each(|record| months.entry(&record["month"]).or_default().push(record));
         for (name, records) in &months {
             let counters: HashMap<String, i64> = client.hgetall(proxium::store::name::spend_month(project, name)).await.unwrap();
-            let counted = |metric: &str| -> i64 { counters.iter().filter(|(field, _)| field.starts_with(metric)).map(|(_, more)| more).sum() };
+            let counted =
+                |metric: &str| -> i64 { counters.iter().filter(|(field, _)| field.starts_with(metric)).map(|(_, more)| more).sum() };
             assert_eq!(counters.get("spend").copied().unwrap_or(0), sum(records, "cost_nano_usd"));
             assert_eq!(counted("cost|"), sum(records, "cost_nano_usd"));
             assert_eq!(counted("answers|"), sum(records, "calls"));
@@ -174,7 +196,11 @@ async fn run(schedule: Vec<Step>) {
         for id in 0_u8..14 {
             let cost = *book.costs.entry(id).or_insert(0);
             // Ended ones stay as they are; the others end now.
-            let request = book.world.end(&id.to_string(), "", if cost == 0 { End::Release(Release {}) } else { End::Settle(Box::new(settled((1, 1), cost, None))) });
+            let request = book.world.end(
+                &id.to_string(),
+                "",
+                if cost == 0 { End::Release(Release {}) } else { End::Settle(Box::new(settled((1, 1), cost, None))) },
+            );
             book.world.money.settle(&request).await.unwrap();
         }
         book.balance().await;
