@@ -44,7 +44,7 @@ fn main() {
     for _ in 0..calls {
         let turn = script.call_with(HEADERS, &request);
         let last = if kind == "hit" {
-            let hit = Hit { answer: stored.clone(), charged_nano_usd: 0 };
+            let hit = Hit { answer: stored.clone(), ..Hit::default() };
             turn.stage.step(control_plane(AdmitReply { outcome: Some(admit_reply::Outcome::Hit(hit)) }), &script)
         } else {
             let turn = turn.stage.step(admitted(Admitted::default()), &script);
