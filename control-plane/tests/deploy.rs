@@ -21,7 +21,7 @@ fn text(path: &str) -> String {
 
 fn documents(path: &str) -> Vec<Value> {
     let text = text(path);
-    let all = serde_yaml_ng::Deserializer::from_str(&text).map(|document| Value::deserialize(document));
+    let all = serde_yaml_ng::Deserializer::from_str(&text).map(Value::deserialize);
     all.map(|document| document.unwrap_or_else(|error| panic!("{path}: {error}"))).collect()
 }
 
