@@ -100,6 +100,12 @@ impl Process {
         }
     }
 
+    /// Its process id while it runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     fn ended(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         let status = child.try_wait().ok().flatten()?;

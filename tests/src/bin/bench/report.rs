@@ -1,0 +1,187 @@
+//! Ratios to the plain Envoy of the same round, the table, the comparison with the baseline.
+
+use super::admit::Admit;
+use super::cells::{CELLS, Cell, Memory, Sample, Target};
+use super::counts::Counts;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// A ratio may be worse by so much before the comparison fails.
+const TOLERANCE: f64 = 0.15;
+
+/// All that was measured.
+#[derive(Serialize, Deserialize)]
+pub struct Results {
+    pub samples: Vec<Sample>,
+    pub memory: Memory,
+    pub counts: Counts,
+    pub admit: Admit,
+    pub wasm_bytes: u64,
+}
+
+/// A ratio, by what it is of.
+struct Ratio {
+    name: String,
+    value: f64,
+    higher_is_better: bool,
+    /// Issue 7's.
+    goal: Option<f64>,
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// The row that a row is measured against.
+fn base(cell: &Cell) -> Option<&'static Cell> {
+    CELLS.iter().find(|base| base.target == Target::Plain && (base.clients, base.stream) == (cell.clients, cell.stream))
+}
+
+fn rate(sample: &Sample) -> f64 {
+    sample.load.requests as f64 / sample.load.seconds
+}
+
+impl Results {
+    /// Writes them as JSON.
+    pub fn write(&self, file: &Path) {
+        std::fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+        std::fs::write(file, serde_json::to_string_pretty(self).expect("JSON") + "\n").expect("the results are written");
+    }
+
+    fn of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().filter(|sample| sample.cell == cell.name)
+    }
+
+    fn median(&self, cell: &Cell, what: impl Fn(&Sample) -> f64) -> Option<f64> {
+        median(self.of(cell).map(what).collect())
+    }
+
+    /// Both sides from the same round, then the median.
+    fn paired(&self, cell: &Cell, what: impl Fn(&Sample) -> f64, join: impl Fn(f64, f64) -> f64) -> Option<f64> {
+        let base = base(cell)?;
+        let of_round = |round| self.of(base).find(|sample| sample.round == round);
+        median(self.of(cell).filter_map(|sample| Some(join(what(sample), what(of_round(sample.round)?)))).collect())
+    }
+
+    fn ratios(&self) -> BTreeMap<String, Ratio> {
+        let goals: BTreeMap<&str, f64> = [
+            ("hit c64 rate", 0.60),
+            ("miss c64 rate", 0.25),
+            ("miss c1 p50", 4.5),
+            ("miss c1 p99", 5.0),
+            ("refusal c64 rate", 0.45),
+            ("stream c16 rate", 0.70),
+            ("admit rate to bare script", 0.60),
+        ]
+        .into();
+        let mut all = BTreeMap::new();
+        let mut add = |name: String, value: Option<f64>, higher_is_better| {
+            if let Some(value) = value {
+                all.insert(name.clone(), Ratio { goal: goals.get(name.as_str()).copied(), name, value, higher_is_better });
+            }
+        };
+        for cell in CELLS.iter().filter(|cell| cell.target != Target::Plain) {
+            let ratio = |what: fn(&Sample) -> f64| self.paired(cell, what, |ours, plain| ours / plain);
+            // One client's rate says the same as its latency, and the latency of many is their queue.
+            if cell.clients == 1 {
+                add(format!("{} p50", cell.name), ratio(|sample| sample.load.p50_us.into()), false);
+                add(format!("{} p99", cell.name), ratio(|sample| sample.load.p99_us.into()), false);
+            } else {
+                add(format!("{} rate", cell.name), ratio(rate), true);
+                add(format!("{} cpu", cell.name), ratio(|sample| sample.cpu_us.iter().sum()), false);
+            }
+        }
+        let admit = self.admit.admit.iter().zip(&self.admit.bare).map(|(admit, bare)| admit / bare).collect();
+        add("admit rate to bare script".into(), median(admit), true);
+        all
+    }
+
+    /// What is worse than it was.
+    ///
+    /// # Errors
+    /// There is no baseline to read.
+    pub fn worse_than(&self, baseline: &Path) -> Result<Vec<String>, String> {
+        let text = std::fs::read_to_string(baseline).map_err(|error| format!("{}: {error}", baseline.display()))?;
+        let before: Self = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", baseline.display()))?;
+        let before = before.ratios();
+        let worse = |ratio: &Ratio| {
+            let known = before.get(&ratio.name)?.value;
+            let is_worse =
+                if ratio.higher_is_better { ratio.value < known * (1.0 - TOLERANCE) } else { ratio.value > known * (1.0 + TOLERANCE) };
+            // A tail of one client is mostly the machine's.
+            (is_worse && !ratio.name.ends_with("p99")).then(|| format!("{}: {:.2}, was {known:.2}", ratio.name, ratio.value))
+        };
+        Ok(self.ratios().values().filter_map(worse).collect())
+    }
+}
+
+impl fmt::Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{:<16} {:>9} {:>7} {:>9} {:>9} {:>7} {:>11} {:>24} {:>6} {:>6}",
+            "", "req/s", "x plain", "p50 ms", "p99 ms", "x plain", "1st byte ms", "cpu us/req: Envoy+cp+Redis", "errors", "others"
+        )?;
+        for cell in &CELLS {
+            let Some(requests) = self.median(cell, rate) else { continue };
+            let ms = |what: fn(&Sample) -> f64| self.median(cell, what).unwrap_or_default() / 1e3;
+            let times = |what: fn(&Sample) -> f64| self.paired(cell, what, |ours, plain| ours / plain).unwrap_or_default();
+            let cpu: Vec<String> = (0..3)
+                .filter_map(|process| {
+                    self.median(cell, |sample| sample.cpu_us.get(process).copied().unwrap_or(-1.0)).filter(|us| *us >= 0.0)
+                })
+                .map(|us| format!("{us:.0}"))
+                .collect();
+            let errors: u64 = self.of(cell).map(|sample| sample.load.errors).sum();
+            writeln!(
+                f,
+                "{:<16} {requests:>9.0} {:>7.3} {:>9.3} {:>9.3} {:>7.2} {:>11.3} {:>26} {errors:>6} {:>6.2}",
+                cell.name,
+                times(rate),
+                ms(|sample| sample.load.p50_us.into()),
+                ms(|sample| sample.load.p99_us.into()),
+                times(|sample| sample.load.p50_us.into()),
+                ms(|sample| sample.load.first_byte_p50_us.into()),
+                cpu.join(" + "),
+                self.median(cell, |sample| sample.others).unwrap_or_default(),
+            )?;
+            if let Some(sample) = self.of(cell).find(|sample| sample.load.errors > 0) {
+                writeln!(f, "    first error: {}", sample.load.first_error)?;
+            }
+        }
+        writeln!(f)?;
+        for ratio in self.ratios().values().filter(|ratio| ratio.goal.is_some()) {
+            let goal = ratio.goal.unwrap_or_default();
+            let met = if ratio.higher_is_better { ratio.value >= goal } else { ratio.value <= goal };
+            let sign = if ratio.higher_is_better { ">=" } else { "<=" };
+            writeln!(f, "{:<28} {:>7.3}  goal {sign} {goal:<5} {}", ratio.name, ratio.value, if met { "met" } else { "MISSED" })?;
+        }
+        let first_byte = CELLS
+            .iter()
+            .find(|cell| cell.name == "stream c1")
+            .and_then(|cell| self.paired(cell, |sample| sample.load.first_byte_p50_us.into(), |ours, plain| ours - plain));
+        if let Some(us) = first_byte {
+            writeln!(f, "{:<28} {:>7.3}  goal <= 0.7 ms more than plain", "stream first byte", us / 1e3)?;
+        }
+        let Memory { idle, c64, stream_kib, plain_stream_kib } = self.memory;
+        writeln!(
+            f,
+            "memory MiB                   idle {idle:.0} (goal 160), after load {c64:.0} (goal 220); an open stream {stream_kib:.0} KiB, plain {plain_stream_kib:.0} KiB (goal: 32 more)"
+        )?;
+        writeln!(f, "wasm KiB                     {} (goal 700)", self.wasm_bytes.div_ceil(1024))?;
+        writeln!(
+            f,
+            "Admit/s                      {:.0}, bare script {:.0}",
+            median(self.admit.admit.clone()).unwrap_or_default(),
+            median(self.admit.bare.clone()).unwrap_or_default()
+        )?;
+        let Counts { hit, miss, kept, refusal } = self.counts;
+        for (name, count) in [("hit", hit), ("miss", miss), ("kept", kept), ("refusal", refusal)] {
+            writeln!(f, "Redis commands of a {name:<8} {} sent, {} in scripts", count.sent, count.in_scripts)?;
+        }
+        Ok(())
+    }
+}
