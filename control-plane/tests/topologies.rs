@@ -1,6 +1,6 @@
 //! The money of a project on a Redis Cluster and through a Sentinel failover.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail where it stands")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout, reason = "a test may fail where it stands")]
 
 #[path = "common/redis.rs"]
 mod redis;

@@ -280,7 +280,7 @@ async fn a_misspelt_or_misplaced_setting_is_refused_and_a_saved_one_is_shown() {
         assert_eq!(refused.status, 400, "{wrong}: {}", refused.text());
     }
     assert_eq!(admin.get(&keys).await.json()["keys"], json!([]), "nothing of it was saved");
-    let ceilings = json!({"calls_per_hour": 7, "requests_per_minute": 0, "tokens_per_minute": 1000});
+    let ceilings = json!({"calls_per_hour": 7, "requests_per_minute": 0, "tokens_per_minute": 1000, "max_parallel_calls": 3});
     let key = admin.key_of(&project, json!({"ceilings": ceilings, "allowed_models": ["m1"]})).await;
     let shown = admin.get(&format!("{keys}/{}", key.id)).await.expect(200).json();
     assert_eq!((&shown["ceilings"], &shown["allowed_models"]), (&ceilings, &json!(["m1"])));

@@ -169,12 +169,18 @@ impl World {
 
     /// All that a refusal must not touch.
     pub async fn everything(&self) -> Vec<HashMap<String, String>> {
-        let mut all = Vec::new();
-        for key in [name::state(&self.project), name::key_window(&self.project, KEY), name::sender_window(&self.project, "app")] {
-            all.push(self.client.hgetall(key).await.unwrap());
-        }
-        let due: i64 = self.client.zcard(name::due(&self.project)).await.unwrap();
-        all.push(HashMap::from([("due".into(), due.to_string()), ("ledger".into(), self.ledger().await.len().to_string())]));
+        let [state, key, sender] =
+            [name::state(&self.project), name::key_window(&self.project, KEY), name::sender_window(&self.project, "app")];
+        let (due, ledger) = (name::due(&self.project), name::ledger(&self.project));
+        let (state, key, sender, due, ledger) = tokio::join!(
+            self.client.hgetall(state),
+            self.client.hgetall(key),
+            self.client.hgetall(sender),
+            self.client.zcard::<i64, _>(due),
+            self.client.xlen::<i64, _>(ledger),
+        );
+        let counts = HashMap::from([("due".into(), due.unwrap().to_string()), ("ledger".into(), ledger.unwrap().to_string())]);
+        let all = vec![state.unwrap(), key.unwrap(), sender.unwrap(), counts];
         all
     }
 }
