@@ -2,6 +2,7 @@
 
 use crate::dialect::{self, Answer, Request};
 use crate::json::Document;
+use crate::message::Headers;
 use crate::refusal::Refusal;
 use proxium_wire::{Dialect, Endpoint};
 
@@ -21,6 +22,8 @@ pub enum StageName {
     Attempt,
     /// Settle, store, answer.
     Record,
+    /// Answer with what the key may use.
+    List,
 }
 
 /// Chat and messages: the whole flow.
@@ -29,6 +32,12 @@ const FULL: &[StageName] =
 
 /// Counting tokens: nothing is generated, so nothing is cached, reserved or recorded.
 const COUNT: &[StageName] = &[StageName::Authenticate, StageName::Resolve, StageName::Attempt];
+
+/// Telling models: no body, no provider.
+const LIST: &[StageName] = &[StageName::Authenticate, StageName::List];
+
+/// Where models are told.
+pub const MODELS_PATH: &str = "/v1/models";
 
 /// An endpoint in a dialect.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +62,15 @@ impl Route {
     pub fn reserves(&self) -> bool {
         self.stages.contains(&StageName::Reserve)
     }
+
+    /// The route as this client speaks: both dialects tell models at the same path, and only Anthropic's clients name a version.
+    #[must_use]
+    pub fn spoken(self, headers: &Headers) -> Self {
+        match headers.get("anthropic-version") {
+            Some(_) if self.endpoint == Endpoint::Models => Self { dialect: Dialect::Anthropic, ..self },
+            _ => self,
+        }
+    }
 }
 
 const CHAT: Route = Route {
@@ -71,6 +89,9 @@ const COUNT_TOKENS: Route = Route {
     answer: |_, body| dialect::anthropic::count_answer(body),
     ..MESSAGES
 };
+
+/// In the Anthropic dialect where the request has an `anthropic-version`, see [`Route::spoken`].
+const MODELS: Route = Route { endpoint: Endpoint::Models, stages: LIST, path: |_| None, ..CHAT };
 
 /// A chat or messages call can go to a provider of either dialect.
 const fn generation(provider: Dialect) -> Option<&'static str> {
@@ -93,7 +114,11 @@ const ROUTES: &[(&str, Route)] = &[("/v1/chat/completions", CHAT), ("/v1/message
 /// The route of a request; `path` without its query. `None`: not proxium's.
 #[must_use]
 pub fn route(method: &str, path: &str) -> Option<Route> {
-    (method == "POST").then(|| ROUTES.iter().find(|(known, _)| *known == path).map(|(_, route)| *route)).flatten()
+    match method {
+        "POST" => ROUTES.iter().find(|(known, _)| *known == path).map(|(_, route)| *route),
+        "GET" => path.strip_prefix(MODELS_PATH).filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|_| MODELS),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -115,7 +140,18 @@ mod tests {
     #[test]
     fn only_known_paths_and_methods_are_ours() {
         assert_eq!(route("POST", "/v1/chat/completions").unwrap().endpoint, Endpoint::Chat);
-        for (method, path) in [("GET", "/v1/chat/completions"), ("POST", "/v1/chat/completions/"), ("POST", "/v1/files"), ("POST", "/")] {
+        for path in ["/v1/models", "/v1/models/gpt-5", "/v1/models/openai/gpt-5"] {
+            assert_eq!(route("GET", path).unwrap().endpoint, Endpoint::Models);
+        }
+        for (method, path) in [
+            ("POST", "/v1/models"),
+            ("DELETE", "/v1/models/m"),
+            ("GET", "/v1/models2"),
+            ("GET", "/v1/chat/completions"),
+            ("POST", "/v1/chat/completions/"),
+            ("POST", "/v1/files"),
+            ("POST", "/"),
+        ] {
             assert!(route(method, path).is_none());
         }
     }

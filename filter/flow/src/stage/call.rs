@@ -125,7 +125,7 @@ impl Call {
         let Some((stage, rest)) = self.stages.split_first() else { return Turn::done(Vec::new()) };
         self.stages = rest;
         match stage {
-            StageName::Authenticate | StageName::Record => self.next(world),
+            StageName::Authenticate | StageName::Record | StageName::List => self.next(world),
             StageName::Resolve => resolve::enter(self, world),
             StageName::Lookup => lookup::enter(self, world),
             StageName::Reserve => reserve::enter(self, world),
