@@ -40,7 +40,8 @@ static ENVIRONMENT: LazyLock<Result<Environment<'static>, String>> = LazyLock::n
 fn render(name: &str, values: serde_json::Value) -> Result<String, String> {
     let environment = ENVIRONMENT.as_ref().map_err(Clone::clone)?;
     let template = environment.get_template(name).map_err(|error| error.to_string())?;
-    template.render(Value::from(Serde(values))).map_err(|error| format!("{error:#}"))
+    // Its short form: the long one shows the values, secrets among them.
+    template.render(Value::from(Serde(values))).map_err(|error| error.to_string())
 }
 
 /// A page for somebody who is not logged in.
