@@ -9,8 +9,9 @@ use std::sync::LazyLock;
 
 static PUT: LazyLock<Script> = LazyLock::new(|| {
     Script::from_lua(
-        "-- KEYS: credentials, project. ARGV: provider, sealed
+        "-- KEYS: credentials, project, state. ARGV: provider, sealed
         if redis.call('EXISTS', KEYS[2]) == 0 then return 0 end
+        redis.call('HDEL', KEYS[3], 'no_credentials')
         redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
         return 1",
     )
@@ -21,7 +22,7 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
 /// # Errors
 /// Redis cannot answer.
 pub async fn put(redis: &Client, project: &str, provider: &str, sealed: &str) -> Result<Written, StoreError> {
-    let keys = vec![name::credentials(project), name::project(project)];
+    let keys = vec![name::credentials(project), name::project(project), name::state(project)];
     let done: u64 = PUT.evalsha_with_reload(redis, keys, vec![provider, sealed]).await?;
     Ok(if done == 1 { Written::Done } else { Written::NoProject })
 }

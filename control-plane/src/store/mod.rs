@@ -132,25 +132,26 @@ pub mod name {
         sender(source) = "sender:{}";
         /// Hash provider to sealed secret.
         credentials() = "credentials";
-        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`; made with the project, without expiry.
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `no_credentials` (until the project has its first); made with the project,
+        /// without expiry.
         state() = "state";
         /// Hash of a key's sliding windows.
         key_window(key_id) = "window:key:{}";
         /// Hash of a sender's sliding windows.
         sender_window(source) = "window:sender:{}";
-        /// Hash of one reservation.
+        /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
-        /// Set of the held reservations of a key that take a call slot.
+        /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
-        /// Hash of what a day (`20261130`) used, by metric, key, model and sender.
+        /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.
         spend_day(day) = "spend:day:{}";
-        /// The same of a budget's month (`202611`), and `spend`: what counts towards its caps.
+        /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
         /// Hash limit to how often it refused on a day (`20261130`).
         refused_day(day) = "refused:day:{}";

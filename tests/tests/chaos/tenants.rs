@@ -2,6 +2,7 @@
 
 use fred::prelude::*;
 use proxium::store::name;
+use proxium::store::spend::{self, By};
 use proxium_e2e::{Key, Stack};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -94,7 +95,8 @@ impl Tenant {
         let money: i64 = money.into_iter().map(Option::unwrap_or_default).sum();
         let [calls, requests, tokens] = [0, 1, 2].map(|at| windows[at].unwrap_or(0));
         let limits = [self.cap, self.ceilings[0], self.ceilings[1], self.ceilings[2], self.ceilings[3]];
-        let seen = [money, calls, requests, tokens, parallel];
+        // The empty id says that the set is made.
+        let seen = [money, calls, requests, tokens, (parallel - 1).max(0)];
         Ok(std::array::from_fn(|at| (limits[at], seen[at])))
     }
 
@@ -102,20 +104,24 @@ impl Tenant {
     pub async fn books(&self, redis: &Client) -> Result<Vec<Record>, String> {
         let Key { project, id: key, .. } = &self.key;
         let state: HashMap<String, i64> = redis.hgetall(name::state(project)).await.map_err(|error| error.to_string())?;
-        for set in [name::due(project), name::held_by_key(project, key), name::held_by_sender(project, SENDER)] {
-            check(&set, redis.exists::<i64, _>(&set).await.map_err(|error| error.to_string())?, 0)?;
+        check("due", redis.zcard::<i64, _>(name::due(project)).await.map_err(|error| error.to_string())?, 0)?;
+        for set in [name::held_by_key(project, key), name::held_by_sender(project, SENDER)] {
+            let ids: Vec<String> = redis.smembers(&set).await.map_err(|error| error.to_string())?;
+            check(&set, ids.iter().filter(|id| !id.is_empty()).count() as i64, 0)?;
         }
         check("held", state["held"], 0)?;
         let ledger: Vec<(String, Record)> = redis.xrange(name::ledger(project), "-", "+", None).await.map_err(|error| error.to_string())?;
         let ledger: Vec<Record> = ledger.into_iter().map(|(_, record)| record).collect();
         let sum = |field: &str| ledger.iter().map(|record| number(record, field)).sum::<i64>();
-        let month: HashMap<String, i64> =
-            redis.hgetall(name::spend_month(project, &state["month"].to_string())).await.map_err(|error| error.to_string())?;
-        let counted = |metric: &str| month.iter().filter(|(field, _)| field.starts_with(metric)).map(|(_, more)| more).sum::<i64>();
+        let month: Option<i64> =
+            redis.hget(name::spend_month(project, &state["month"].to_string()), "spend").await.map_err(|error| error.to_string())?;
+        let today = spend::today();
+        let yesterday = today.yesterday().map_err(|error| error.to_string())?;
+        let by_day = spend::report(redis, project, yesterday, today, By::Day).await.map_err(|error| error.to_string())?;
         check("spend of the state", state["spend"], sum("cost_nano_usd"))?;
-        check("spend of the month", month.get("spend").copied().unwrap_or(0), sum("cost_nano_usd"))?;
-        check("counted cost", counted("cost|"), sum("cost_nano_usd"))?;
-        check("counted output", counted("output|"), sum("output_tokens"))?;
+        check("spend of the month", month.unwrap_or(0), sum("cost_nano_usd"))?;
+        check("cost of the days", by_day.values().map(|day| day.cost.0).sum(), sum("cost_nano_usd"))?;
+        check("output of the days", by_day.values().map(|day| day.output_tokens).sum(), sum("output_tokens"))?;
         let window: HashMap<String, i64> = redis.hgetall(self.window()).await.map_err(|error| error.to_string())?;
         for (tag, width, field) in [("c", 60_000, "calls"), ("r", 1_000, "calls"), ("t", 1_000, "tokens")] {
             let Some(head) = window.get(&format!("{tag}_head")) else { continue };

@@ -14,22 +14,29 @@ pub const MAX_ENTRIES: usize = 4;
 
 /// Decides the plan, and the cheaper one past the project's soft cap.
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
+    if let Some(fault) = call.fault.take() {
+        return refuse(&call, &fault);
+    }
     let requested = call.request.model.as_str();
     let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
     let models: Vec<Rc<Entry>> = entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect();
     if models.is_empty() {
-        return call.refuse(&Refusal::ModelNotFound(requested.to_owned()));
+        return refuse(&call, &Refusal::ModelNotFound(requested.to_owned()));
     }
     let plan = plan(&call, models);
     if plan.is_empty() {
-        return call.refuse(&Refusal::ModelNotAllowed(requested.to_owned()));
+        return refuse(&call, &Refusal::ModelNotAllowed(requested.to_owned()));
     }
     match affordable(&call, plan) {
         Ok(plan) => call.plan = plan,
-        Err(refusal) => return call.refuse(&refusal),
+        Err(refusal) => return refuse(&call, &refusal),
     }
     call.soft_cap_plan = soft_cap_plan(&call);
     call.next(world)
+}
+
+fn refuse(call: &Call, refusal: &Refusal) -> Turn {
+    call.refuse_after(refusal, call.given_back())
 }
 
 /// The plan past the soft cap: empty where there is none, where the key may use none of it, and for other endpoints than chat and messages.
