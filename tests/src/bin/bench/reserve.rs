@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// A script of these calls alone. The id is its argument.
+/// A script of these calls alone. The id is its first argument.
 fn empty(calls: &[Vec<String>]) -> String {
     let literal = |part: &String| format!("'{}'", part.replace("req_bench", "' .. ARGV[1] .. '"));
     let call = |parts: &Vec<String>| format!("redis.call({})\n", parts.iter().map(literal).collect::<Vec<_>>().join(", "));
@@ -111,12 +111,13 @@ pub async fn measure(seconds: f64, rounds: usize) -> Reserve {
         few.custom("FLUSHALL", Vec::new()).await;
         let (call, inner) = few.call().await;
         measured.calls = inner.len();
-        measured.few.push(admit::rate(&Order::bare(few.addr(), call, seconds)).await);
-        let (call, _) = many.call().await;
-        measured.many.push(admit::rate(&Order::bare(many.addr(), call, seconds)).await);
+        measured.few.push(admit::rate(&Order::bare(few.addr(), call.clone(), seconds)).await);
+        let (of_many, _) = many.call().await;
+        measured.many.push(admit::rate(&Order::bare(many.addr(), of_many, seconds)).await);
         few.custom("FLUSHALL", Vec::new()).await;
         let hash = few.custom("SCRIPT", vec!["LOAD".into(), empty(&inner)]).await.into_string().expect("a hash");
-        let call = ["EVALSHA", &hash, "1", &name::prefix("bench-0"), "req_bench"].map(str::to_owned).to_vec();
+        // With the same arguments.
+        let call = call.into_iter().enumerate().map(|(at, part)| if at == 1 { hash.clone() } else { part }).collect();
         measured.empty.push(admit::rate(&Order::bare(few.addr(), call, seconds)).await);
     }
     measured
