@@ -4,6 +4,7 @@ use super::record::Written;
 use super::{StoreError, name};
 use fred::prelude::*;
 use fred::types::scripts::Script;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 static PUT: LazyLock<Script> = LazyLock::new(|| {
@@ -34,6 +35,32 @@ pub async fn list(redis: &Client, project: &str) -> Result<Vec<String>, StoreErr
     let mut providers: Vec<String> = redis.hkeys(name::credentials(project)).await?;
     providers.sort_unstable();
     Ok(providers)
+}
+
+/// All with their sealed texts, by provider.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn all(redis: &Client, project: &str) -> Result<BTreeMap<String, String>, StoreError> {
+    Ok(redis.hgetall(name::credentials(project)).await?)
+}
+
+static SWAP: LazyLock<Script> = LazyLock::new(|| {
+    Script::from_lua(
+        "-- KEYS: credentials. ARGV: provider, sealed before, sealed anew
+        if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
+        redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+        return 1",
+    )
+});
+
+/// Puts a sealed text in the place of that very one; answers whether it was still there.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn swap(redis: &Client, project: &str, provider: &str, before: &str, anew: &str) -> Result<bool, StoreError> {
+    let done: u64 = SWAP.evalsha_with_reload(redis, vec![name::credentials(project)], vec![provider, before, anew]).await?;
+    Ok(done == 1)
 }
 
 /// Takes one away; answers whether there was one.

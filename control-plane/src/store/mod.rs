@@ -16,6 +16,7 @@ mod reservations;
 mod scripts;
 pub mod senders;
 pub mod spend;
+pub mod tokens;
 
 pub use money::Money;
 
@@ -80,6 +81,8 @@ pub mod name {
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
+    /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
+    pub const TOKENS: &str = "px:tokens";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 

@@ -129,6 +129,16 @@ pub async fn get(redis: &Client, project: &str) -> Result<Option<Stored<Project>
     record::get(redis, name::project(project)).await
 }
 
+/// The ids of all projects in order, and of some that are no more.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn ids(redis: &Client) -> Result<Vec<String>, StoreError> {
+    let mut ids: Vec<String> = redis.smembers(name::PROJECTS).await?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
 /// All projects with their ids, in the order of these.
 ///
 /// # Errors
