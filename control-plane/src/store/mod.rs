@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod audit;
+pub mod breakers;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
@@ -12,9 +13,11 @@ pub mod ledger;
 pub mod money;
 pub mod projects;
 pub mod record;
+pub mod refusals;
 mod reservations;
 mod scripts;
 pub mod senders;
+pub mod sessions;
 pub mod spend;
 pub mod tokens;
 
@@ -83,6 +86,8 @@ pub mod name {
     pub const AUDIT: &str = "px:audit";
     /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
     pub const TOKENS: &str = "px:tokens";
+    /// Hash `<Envoy>|<credential>` to `<open until, ms>|<told at, ms>`, of breakers that are not closed.
+    pub const BREAKERS: &str = "px:breakers";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 
@@ -90,6 +95,12 @@ pub mod name {
     #[must_use]
     pub fn key_hash(hash: &str) -> String {
         format!("px:keyhash:{hash}")
+    }
+
+    /// The console's session with this SHA-256 (lower-case hex) of its cookie.
+    #[must_use]
+    pub fn session(hash: &str) -> String {
+        format!("px:session:{hash}")
     }
 
     /// What stands before every name of a project; scripts build the names of reservations from it.
@@ -142,6 +153,8 @@ pub mod name {
         spend_day(day) = "spend:day:{}";
         /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
+        /// Hash limit to how often it refused on a day (`20261130`).
+        refused_day(day) = "refused:day:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).
