@@ -132,8 +132,8 @@ pub mod name {
         sender(source) = "sender:{}";
         /// Hash provider to sealed secret.
         credentials() = "credentials";
-        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `no_credentials` (until the project has its first); made with the project,
-        /// without expiry.
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `ends_ms` and `ends_of` (when the month ends, by which reset day),
+        /// `no_credentials` (until the project has its first); made with the project, without expiry.
         state() = "state";
         /// Hash of a key's sliding windows.
         key_window(key_id) = "window:key:{}";
