@@ -93,6 +93,7 @@ impl World {
             soft_cap: None,
             hold_ms: 60_000,
             side_call: false,
+            previous_response_id: String::new(),
         }
     }
 
