@@ -113,7 +113,8 @@ pub mod name {
         /// Set of key ids.
         keys() = "keys";
         /// Hash `record` (JSON), `hash` (hex), `revoked` (`1` or absent), `expires_at_ms` (absent: never) and the ceilings
-        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none).
+        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none);
+        /// `window_until` (an instant in ms: its windows are to be there until then).
         key(key_id) = "key:{}";
         /// Set of `x-proxium-source` values that have settings.
         senders() = "senders";
