@@ -28,6 +28,13 @@ use std::time::Duration;
 pub enum StoreError {
     /// Not reachable, busy loading, or out of memory: try again.
     Unavailable(fred::error::Error),
+    /// It is on fewer replicas than were asked for.
+    NotReplicated {
+        /// Those that have it.
+        have: u8,
+        /// Those that were asked for.
+        want: u8,
+    },
     /// A record that this version cannot read; the text names it.
     Corrupt(String),
 }
@@ -36,6 +43,9 @@ impl std::fmt::Display for StoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unavailable(error) => write!(f, "Redis cannot answer: {error}"),
+            Self::NotReplicated { have, want } => {
+                write!(f, "Redis has it on {have} replicas, and --redis-wait-replicas asks for {want}: look at its replicas")
+            }
             Self::Corrupt(what) => write!(f, "unreadable record in Redis: {what}"),
         }
     }
