@@ -36,13 +36,37 @@ pub struct Money {
     redis: Client,
     scripts: Arc<Scripts>,
     answers: Arc<Answers>,
+    replicas: u8,
 }
+
+/// So long an admission or a settlement waits for its replicas.
+const REPLICATION_MS: u64 = 500;
 
 impl Money {
     /// `redis` keeps the money, `cache` the answers; they may be the same.
     #[must_use]
     pub fn new(redis: Client, cache: Client) -> Self {
-        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)) }
+        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)), replicas: 0 }
+    }
+
+    /// Answers only what so many replicas have, too (`WAIT`): less is lost when a master dies, and each call waits for its replicas. All
+    /// else on the connection waits behind it.
+    #[must_use]
+    pub const fn replicated(mut self, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Waits until what was written for this project is on the replicas that were asked for.
+    async fn on_replicas(&self, project: &str) -> Result<(), StoreError> {
+        if self.replicas == 0 {
+            return Ok(());
+        }
+        let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
+        let command = CustomCommand::new_static("WAIT", ClusterHash::Custom(slot), false);
+        let args: Vec<Value> = vec![i64::from(self.replicas).into(), REPLICATION_MS.to_string().into()];
+        let have: u8 = self.redis.custom(command, args).await?;
+        if have >= self.replicas { Ok(()) } else { Err(StoreError::NotReplicated { have, want: self.replicas }) }
     }
 
     /// The cached answer, or a reservation with the project's own credentials, or a refusal. The same request again is the same reservation;
@@ -73,7 +97,11 @@ impl Money {
         // A stored answer of the normal chain is taken past the soft cap too.
         let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
         let cheaper_way = cheaper_way.map(|alternative| way(cheaper.as_ref(), charge_ppm, alternative));
-        match reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await? {
+        let admission = reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await?;
+        if matches!(admission, Admission::Hit { .. } | Admission::Other(Outcome::Admitted(_))) {
+            self.on_replicas(&request.project).await?;
+        }
+        match admission {
             Admission::Other(Outcome::Admitted(mut admitted)) => {
                 if !request.previous_response_id.is_empty() {
                     admitted.previous_response = responses::find(&self.redis, &request.project, &request.previous_response_id).await?;
@@ -118,7 +146,11 @@ impl Money {
     pub async fn settle(&self, request: &SettleRequest) -> Result<SettleReply, StoreError> {
         let mut failed = None;
         for settlement in &request.settlements {
-            if let Err(error) = self.end(settlement).await {
+            let mut ended = self.end(settlement).await;
+            if ended.is_ok() {
+                ended = self.on_replicas(&settlement.project).await;
+            }
+            if let Err(error) = ended {
                 tracing::warn!(project = settlement.project, id = settlement.id, %error, "a settlement was not taken");
                 failed.get_or_insert(error);
             }

@@ -97,7 +97,14 @@ pub(super) async fn reserve(
     }
     args.extend(providers(request).into_iter().map(Value::from));
 
-    let reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args).await?.into_array());
+    let mut reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+    // Of the key, then of the sender.
+    for _ in 0..2 {
+        if reply.text(0)? == "window_missing" {
+            rewindow(redis, scripts, project, &reply.text(1)?, &reply.text(2)?).await?;
+            reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+        }
+    }
     Ok(Admission::Other(match reply.text(0)?.as_str() {
         "admitted" => {
             let sealed = reply.texts(4)?;
@@ -131,6 +138,22 @@ pub(super) async fn reserve(
         STATE_MISSING => return Err(state_missing(project)),
         other => return Err(StoreError::Corrupt(format!("reserve answered {other}"))),
     }))
+}
+
+/// Makes the windows of a key or sender anew that were lost.
+async fn rewindow(redis: &Client, scripts: &Scripts, project: &str, kind: &str, id: &str) -> Result<(), StoreError> {
+    match scripts::run::<String>(redis, &scripts.rewindow, project, vec![kind.into(), id.into()]).await?.as_str() {
+        "done" => {
+            tracing::warn!(project, kind, id, "lost windows were counted anew from the ledger");
+            Ok(())
+        }
+        STATE_MISSING => Err(state_missing(project)),
+        "too_many" => Err(StoreError::Corrupt(format!(
+            "the windows of {kind} {id} of project {project} are gone, and its last hour is too long to count again: restore Redis from a \
+             backup, or begin them anew with `proxium spend reset {project} --window all`"
+        ))),
+        other => Err(StoreError::Corrupt(format!("rewindow answered {other}"))),
+    }
 }
 
 /// The providers of both alternatives, each once.

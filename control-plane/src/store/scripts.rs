@@ -16,6 +16,7 @@ pub(super) struct Scripts {
     pub expire: Script,
     pub hit: Script,
     pub rebuild: Script,
+    pub rewindow: Script,
     pub reset: Script,
     pub correct: Script,
 }
@@ -33,6 +34,7 @@ impl Scripts {
             expire: script(ends, include_str!("lua/expire.lua")),
             hit: script(admits, include_str!("lua/hit.lua")),
             rebuild: script(ends, include_str!("lua/rebuild.lua")),
+            rewindow: script(ends, include_str!("lua/rewindow.lua")),
             reset: script(ends, include_str!("lua/reset.lua")),
             correct: script(ends, include_str!("lua/correct.lua")),
         }
