@@ -34,6 +34,7 @@
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
+//! | a client script against any stack | [`run_client`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
@@ -68,7 +69,7 @@ pub use envoy::{Caller, Envoy};
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
-pub use sdk::Sdk;
+pub use sdk::{Sdk, run_client};
 pub use stack::{Builder, Mocks, Stack};
 pub use stream::{Ask, BOTH, End, Stream, Streamed, streamed, text_of};
 pub use wait::{BOUND, eventually};
