@@ -6,7 +6,7 @@ use super::names;
 use super::projects::must_exist;
 use super::refusal::Refusal;
 use crate::store::answers::{self, Purge};
-use crate::store::audit;
+use crate::store::{audit, changes};
 use axum::Extension;
 use axum::extract::{Path, Query, State as Extract};
 use axum::http::StatusCode;
@@ -23,7 +23,14 @@ pub async fn purge(
     let filter = filter(query)?;
     must_exist(&state, &project).await?;
     audit::add(&state.redis, role.name(), "purge cache", &project).await?;
-    answers::purge(&state.cache, &project, &filter).await?;
+    let keys = answers::purge(&state.cache, &project, &filter).await?;
+    changes::purged(&state.redis, &filter.to_wire(&project)).await?;
+    if let Purge::RequestId(_) = filter {
+        // A filter may have the answer of another call that was stored under the same key a moment before.
+        for key in keys {
+            changes::answer_changed(&state.redis, &key).await?;
+        }
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 

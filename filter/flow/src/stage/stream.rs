@@ -178,7 +178,7 @@ impl Streaming {
             cost_nano_usd: cost.0,
             estimated,
             abandoned: !ended && (by_client || (late && self.call.deadline.is_callers())),
-            store: record::store(&self.call, &self.entry, cost, whole.as_ref()),
+            store: record::store(&self.call, &self.entry, cost, whole.as_ref(), world),
             ..record::ended(&self.call, &self.entry, now_ms)
         };
         self.call.settlement(End::Settle(Box::new(settle)))
