@@ -1,12 +1,13 @@
 //! Stored answers of a project.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::names;
 use super::projects::must_exist;
 use super::refusal::Refusal;
 use crate::store::answers::{self, Purge};
-use crate::store::{audit, changes};
+use crate::store::audit::{self, Change};
+use crate::store::changes;
 use axum::Extension;
 use axum::extract::{Path, Query, State as Extract};
 use axum::http::StatusCode;
@@ -15,14 +16,15 @@ use std::collections::BTreeMap;
 /// Forgets all, those of one model, or that of one request.
 pub async fn purge(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;
+    let asked = query.clone();
     let filter = filter(query)?;
     must_exist(&state, &project).await?;
-    audit::add(&state.redis, role.name(), "purge cache", &project).await?;
+    audit::add(&state.redis, &actor.name, "purge cache", &project, Change::gone(&asked)).await?;
     let keys = answers::purge(&state.cache, &project, &filter).await?;
     changes::purged(&state.redis, &filter.to_wire(&project)).await?;
     if let Purge::RequestId(_) = filter {

@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::render::{self, EnvoyFlags, SecretFlags};
 use crate::seal::{HOW_TO_SET_A_KEY, Seal};
 use crate::store::changes::Changes;
+use crate::store::refusals::Refusals;
 use crate::store::{self, Money};
 use axum::Router;
 use axum::serve::ListenerExt;
@@ -97,6 +98,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
         seal: Arc::clone(&seal),
         catalog: catalog.clone(),
         secret: secret.into(),
+        refusals: Refusals::start(redis.clone()),
         metrics: Arc::clone(&metrics),
     });
     let admin = admin::router(admin::State { redis, cache, seal, catalog, tokens, metrics });

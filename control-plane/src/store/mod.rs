@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod audit;
+pub mod breakers;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
@@ -12,10 +13,13 @@ pub mod ledger;
 pub mod money;
 pub mod projects;
 pub mod record;
+pub mod refusals;
 mod reservations;
 mod scripts;
 pub mod senders;
+pub mod sessions;
 pub mod spend;
+pub mod tokens;
 
 pub use money::Money;
 
@@ -81,6 +85,10 @@ pub mod name {
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
+    /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
+    pub const TOKENS: &str = "px:tokens";
+    /// Hash `<Envoy>|<credential>` to `<open until, ms>|<told at, ms>`, of breakers that are not closed.
+    pub const BREAKERS: &str = "px:breakers";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 
@@ -88,6 +96,12 @@ pub mod name {
     #[must_use]
     pub fn key_hash(hash: &str) -> String {
         format!("px:keyhash:{hash}")
+    }
+
+    /// The console's session with this SHA-256 (lower-case hex) of its cookie.
+    #[must_use]
+    pub fn session(hash: &str) -> String {
+        format!("px:session:{hash}")
     }
 
     /// What stands before every name of a project; scripts build the names of reservations from it.
@@ -119,28 +133,31 @@ pub mod name {
         sender(source) = "sender:{}";
         /// Hash provider to sealed secret.
         credentials() = "credentials";
-        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`; made with the project, without expiry.
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `ends_ms` and `ends_of` (when the month ends, by which reset day),
+        /// `no_credentials` (until the project has its first); made with the project, without expiry.
         state() = "state";
         /// Hash of a key's sliding windows.
         key_window(key_id) = "window:key:{}";
         /// Hash of a sender's sliding windows.
         sender_window(source) = "window:sender:{}";
-        /// Hash of one reservation.
+        /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
         /// There while a batch of hits of this id counts as told.
         hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
-        /// Set of the held reservations of a key that take a call slot.
+        /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
-        /// Hash of what a day (`20261130`) used, by metric, key, model and sender.
+        /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.
         spend_day(day) = "spend:day:{}";
-        /// The same of a budget's month (`202611`), and `spend`: what counts towards its caps.
+        /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
+        /// Hash limit to how often it refused on a day (`20261130`).
+        refused_day(day) = "refused:day:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 fn answer(key: u8, model: &str, request_id: &str) -> Store {
     let answer =
         StoredAnswer { body: b"{\"choices\":[]}".to_vec(), model: model.into(), cost_nano_usd: 640, request_id: request_id.into() };
-    Store { cache_key: vec![key; 32], answer, ttl_s: 60 }
+    Store { cache_key: vec![key; 32], answer, ttl_s: 60, renews: false }
 }
 
 async fn keep(world: &World, id: &str, store: Store) {

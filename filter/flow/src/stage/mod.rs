@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod authenticate;
 pub mod call;
+pub mod list;
 pub mod lookup;
 pub mod outcome;
 pub mod price_guard;
