@@ -15,6 +15,7 @@ pub mod projects;
 pub mod record;
 pub mod refusals;
 mod reservations;
+pub mod responses;
 mod scripts;
 pub mod senders;
 pub mod sessions;
@@ -150,6 +151,8 @@ pub mod name {
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
+        /// Who keeps a response of `/v1/responses`: a [`proxium_wire::ResponseOwner`].
+        response(id) = "response:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
         /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.

@@ -14,8 +14,8 @@ mod settle;
 mod snapshot;
 
 pub use admit::{
-    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Hit, Hold, Limit, OwnCredential, RateLimit, Refused, StoredAnswer, Window,
-    admit_reply,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Hit, Hold, Limit, OwnCredential, RateLimit, Refused, ResponseOwner,
+    StoredAnswer, Window, admit_reply,
 };
 pub use catalog::{Breaker, Catalog, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};

@@ -29,6 +29,7 @@ fn an_admission_keeps_its_bytes() {
         soft_cap: None,
         hold_ms: 300,
         side_call: true,
+        previous_response_id: String::new(),
     };
     let bytes = request.encode_to_vec();
     assert_eq!(

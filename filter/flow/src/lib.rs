@@ -32,6 +32,7 @@ pub mod price;
 pub mod refusal;
 pub mod request;
 pub mod snapshot;
+pub mod speaks;
 pub mod sse;
 pub mod stage;
 pub mod stream;

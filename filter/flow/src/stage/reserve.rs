@@ -81,6 +81,7 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
             .map(|first| Alternative { resolved_model: first.model.name.clone(), ..alternative(call, &call.soft_cap_plan) }),
         hold_ms: left_ms + HOLD_GRACE_MS,
         side_call: false,
+        previous_response_id: call.request.previous_response_id.clone(),
     }
 }
 
