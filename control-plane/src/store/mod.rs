@@ -91,7 +91,8 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
 
 /// The names of all keys in Redis.
 pub mod name {
-    /// Stream of changes that filters must hear of: field `key_hash` (hex) or `project` (id).
+    /// Stream of changes that filters must hear of: field `key_hash` (hex), `project` (id), `purge` (a wire message, hex) or `answer` (exact key,
+    /// hex).
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
@@ -153,6 +154,8 @@ pub mod name {
         sender_window(source) = "window:sender:{}";
         /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
+        /// There while a batch of hits of this id counts as told.
+        hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
         /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.

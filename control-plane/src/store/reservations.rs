@@ -7,8 +7,8 @@ use super::scripts::{self, Scripts};
 use super::{StoreError, ledger};
 use fred::prelude::*;
 use proxium_wire::{
-    AdmitRequest, Admitted, Alternative, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer, Window,
-    admit_reply::Outcome,
+    AdmitRequest, Admitted, Alternative, Hits, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer,
+    Window, admit_reply::Outcome,
 };
 
 /// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
@@ -177,6 +177,18 @@ pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, mo
         vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
     args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
     match scripts::run::<String>(redis, &scripts.hit, &of.project, args).await?.as_str() {
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(()),
+    }
+}
+
+/// Records free hits that a filter answered by itself, once for each id.
+pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hits: &Hits) -> Result<(), StoreError> {
+    let count = tokens(hits.count);
+    let mut args: Vec<Value> =
+        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(&hits.model).into(), count.into()];
+    args.extend(ledger::of_hit(&hits.call, &hits.model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    match scripts::run::<String>(redis, &scripts.hits, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }
