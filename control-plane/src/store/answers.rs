@@ -3,7 +3,7 @@
 //! A project's answers are plain keys with a life of their own, and an index of them, scored by expiry, from which a purge finds them. A member
 //! of the index is `<hex of the exact key>|<model that answered>|<request id>`.
 
-use super::{StoreError, name};
+use super::{StoreError, memories, name};
 use fred::prelude::*;
 use fred::types::{Expiration, InfoKind};
 use prost::Message;
@@ -47,28 +47,43 @@ impl<'a> Member<'a> {
     }
 }
 
+/// Forgets the answers that came of an owner's memories.
+///
+/// # Errors
+/// Redis cannot answer; what was forgotten until then stays forgotten.
+pub(super) async fn purge_of(cache: &Client, project: &str, owner: &str) -> Result<(), StoreError> {
+    let key = name::answers_of(project, owner);
+    let members: Vec<String> = cache.zrange(&key, 0, -1, None, false, None, false).await?;
+    forget(cache, project, members.iter().filter_map(|text| Some((text.as_str(), Member::read(text)?.key)))).await?;
+    if !members.is_empty() {
+        let () = cache.zrem(&key, members).await?;
+    }
+    Ok(())
+}
+
+/// Forgets answers: members of the index, and their keys.
+async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (&'a str, &'a str)>) -> Result<u64, StoreError> {
+    const AT_ONCE: usize = 256;
+    let taken: Vec<(&str, &str)> = taken.collect();
+    for some in taken.chunks(AT_ONCE) {
+        let pipeline = cache.pipeline();
+        let keys: Vec<String> = some.iter().map(|(_, key)| name::answer(project, key)).collect();
+        let texts: Vec<&str> = some.iter().map(|(text, _)| *text).collect();
+        let () = pipeline.unlink(keys).await?;
+        let () = pipeline.zrem(name::answers(project), texts).await?;
+        let () = pipeline.all().await?;
+    }
+    Ok(u64::try_from(taken.len()).unwrap_or(u64::MAX))
+}
+
 /// Forgets stored answers and says how many entries of the index that were. Answers stored while it runs may stay.
 ///
 /// # Errors
 /// Redis cannot answer; what was forgotten until then stays forgotten.
 pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64, StoreError> {
-    const AT_ONCE: usize = 256;
-    let index = name::answers(project);
-    let members: Vec<String> = cache.zrange(&index, 0, -1, None, false, None, false).await?;
-    let taken: Vec<(&String, Member<'_>)> = members
-        .iter()
-        .filter_map(|text| Member::read(text).map(|member| (text, member)))
-        .filter(|(_, member)| filter.takes(member))
-        .collect();
-    for some in taken.chunks(AT_ONCE) {
-        let pipeline = cache.pipeline();
-        let keys: Vec<String> = some.iter().map(|(_, member)| name::answer(project, member.key)).collect();
-        let texts: Vec<&str> = some.iter().map(|(text, _)| text.as_str()).collect();
-        let () = pipeline.unlink(keys).await?;
-        let () = pipeline.zrem(&index, texts).await?;
-        let () = pipeline.all().await?;
-    }
-    Ok(u64::try_from(taken.len()).unwrap_or(u64::MAX))
+    let members: Vec<String> = cache.zrange(name::answers(project), 0, -1, None, false, None, false).await?;
+    let taken = members.iter().filter_map(|text| Member::read(text).map(|member| (text.as_str(), member)));
+    forget(cache, project, taken.filter(|(_, member)| filter.takes(member)).map(|(text, member)| (text, member.key))).await
 }
 
 /// Looks up and keeps answers.
@@ -115,9 +130,20 @@ impl Answers {
         let body = Value::Bytes(store.answer.encode_to_vec().into());
         let () = pipeline.set(name::answer(project, &key), body, Some(Expiration::EX(store.ttl_s.into())), None, false).await?;
         let () = pipeline.zremrangebyscore(&index, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
-        let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member)).await?;
+        let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
+        for stamp in &store.memories {
+            let of = name::answers_of(project, &memories::owner(&stamp.end_user));
+            let () = pipeline.zremrangebyscore(&of, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
+            let () = pipeline.zadd(&of, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
+            let () = pipeline.expire(&of, i64::from(store.ttl_s), None).await?;
+        }
         let () = pipeline.all().await?;
         Ok(())
+    }
+
+    /// Forgets the answers that came of this owner's memories.
+    pub async fn drop_made_of(&self, project: &str, end_user: &str) -> Result<(), StoreError> {
+        purge_of(&self.cache, project, &memories::owner(end_user)).await
     }
 
     /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one

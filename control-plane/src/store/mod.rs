@@ -9,6 +9,7 @@ pub mod changes;
 pub mod credentials;
 pub mod keys;
 pub mod ledger;
+pub mod memories;
 pub mod money;
 pub mod projects;
 pub mod record;
@@ -132,6 +133,12 @@ pub mod name {
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
+        /// Hash of an owner's memories by their ids.
+        memories(owner) = "memories:{}";
+        /// Hash of all memories' ids to their owners.
+        memory_owners() = "memories";
+        /// Hash of owners to how often memories of theirs were deleted.
+        memory_deletions() = "memories:deletions";
         /// Stream of ledger records.
         ledger() = "ledger";
         /// Hash of what a day (`20261130`) used, by metric, key, model and sender.
@@ -142,5 +149,7 @@ pub mod name {
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).
         answers() = "answers";
+        /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
+        answers_of(owner) = "answers:of:{}";
     }
 }

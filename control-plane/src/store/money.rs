@@ -3,11 +3,11 @@
 use super::answers::Answers;
 use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, name, reservations, spend};
+use super::{StoreError, memories, name, reservations, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, SettleReply, SettleRequest, Settlement, StoredAnswer, admit_reply::Outcome,
+    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, SettleReply, SettleRequest, Settlement, Store, StoredAnswer, admit_reply::Outcome,
     settlement::End,
 };
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Money {
                     return Ok(self.free(request, answer, soft_cap));
                 }
                 let charged_nano_usd = charge(&answer, charge_ppm).0;
-                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit) };
+                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), similarity_ppm: None };
                 Ok(AdmitReply { outcome: Some(Outcome::Hit(hit)) })
             }
         }
@@ -102,7 +102,7 @@ impl Money {
                 tracing::warn!(project = request.project, %error, "a cache hit is missing in the ledger");
             }
         });
-        AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0, soft_cap, rate_limit: None })) }
+        AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0, soft_cap, rate_limit: None, similarity_ppm: None })) }
     }
 
     /// Ends reservations in their order, each once, and keeps the answers that came with them.
@@ -126,7 +126,7 @@ impl Money {
                 let new = reservations::settle(&self.redis, &self.scripts, settlement, settle).await?;
                 // Only with its first settlement: a repeated one must not bring back what was purged meanwhile.
                 if let (true, Some(store)) = (new, &settle.store)
-                    && let Err(error) = self.answers.keep(&settlement.project, store).await
+                    && let Err(error) = self.keep(&settlement.project, store).await
                 {
                     tracing::warn!(project = settlement.project, %error, "an answer was not stored");
                 }
@@ -141,6 +141,18 @@ impl Money {
                 Ok(())
             }
         }
+    }
+
+    /// Keeps an answer. One that came of memories that were deleted meanwhile is not kept: it is looked at once it stands in the index from
+    /// which a deletion takes it, so that one of the two sees the other.
+    async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
+        self.answers.keep(project, store).await?;
+        for stamp in &store.memories {
+            if memories::stamp(&self.redis, project, &stamp.end_user).await? != *stamp {
+                return self.answers.drop_made_of(project, &stamp.end_user).await;
+            }
+        }
+        Ok(())
     }
 
     /// Charges the due holds of all projects at their estimate, and answers how many; makes states anew that were lost. Meant for each

@@ -89,10 +89,12 @@ impl World {
                 hold: Hold { input_tokens: 10, output_tokens: 20, nano_usd: 1_000 },
                 providers: vec!["openai".into()],
                 resolved_model: String::new(),
+                ..Alternative::default()
             },
             soft_cap: None,
             hold_ms: 60_000,
             side_call: false,
+            ..AdmitRequest::default()
         }
     }
 

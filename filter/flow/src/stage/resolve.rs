@@ -14,9 +14,8 @@ pub const MAX_ENTRIES: usize = 4;
 
 /// Decides the plan, and the cheaper one past the project's soft cap.
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
-    let requested = call.request.model.as_str();
-    let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
-    let models: Vec<Rc<Entry>> = entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect();
+    let requested = call.tier.as_deref().unwrap_or(&call.request.model);
+    let models = models(&call, requested);
     if models.is_empty() {
         return call.refuse(&Refusal::ModelNotFound(requested.to_owned()));
     }
@@ -30,6 +29,16 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     }
     call.soft_cap_plan = soft_cap_plan(&call);
     call.next(world)
+}
+
+/// The plan that a name stands for.
+pub(super) fn plan_for(call: &Call, requested: &str) -> Vec<Rc<Entry>> {
+    plan(call, models(call, requested))
+}
+
+fn models(call: &Call, requested: &str) -> Vec<Rc<Entry>> {
+    let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
+    entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect()
 }
 
 /// The plan past the soft cap: empty where there is none, where the key may use none of it, and for other endpoints than chat and messages.
