@@ -87,6 +87,15 @@ pub fn agent() -> PathBuf {
     named("PROXIUM_AGENT").unwrap_or_else(|| tool("agent"))
 }
 
+/// `PROXIUM_MINILM`, else what `.dev/tools minilm` says: the `PYTHONPATH` of numpy and the sentence model.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn minilm() -> PathBuf {
+    named("PROXIUM_MINILM").unwrap_or_else(|| tool("minilm"))
+}
+
 fn tool(name: &str) -> PathBuf {
     let output = Command::new(in_repo(".dev/tools")).arg(name).output().expect("bash");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -34,6 +34,7 @@
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
+//! | an embedding provider with real sentence vectors | [`MiniLm`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
@@ -50,6 +51,7 @@ mod client;
 mod control_plane;
 mod dir;
 mod envoy;
+mod minilm;
 mod orphans;
 mod ports;
 mod process;
@@ -65,6 +67,7 @@ pub use client::{Call, Response, chat};
 pub use control_plane::{ControlPlane, INTERNAL_SECRET};
 pub use dir::Dir;
 pub use envoy::{Caller, Envoy};
+pub use minilm::MiniLm;
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;

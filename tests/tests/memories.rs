@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proxium::mock_provider::Captured;
-use proxium_e2e::{Ask, BOTH, BOUND, Call, Key, Response, Stack, catalog, chat, eventually};
+use proxium_e2e::{BOTH, BOUND, Call, Key, Response, Stack, catalog, chat, eventually};
 use serde_json::{Value, json};
 
 async fn stack() -> Stack {

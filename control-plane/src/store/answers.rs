@@ -3,11 +3,13 @@
 //! A project's answers are plain keys with a life of their own, and an index of them, scored by expiry, from which a purge finds them. A member
 //! of the index is `<hex of the exact key>|<model that answered>|<request id>`.
 
+use super::vectors::{self, Neighbour, Vectors};
 use super::{StoreError, memories, name};
+use crate::alike::alike;
 use fred::prelude::*;
 use fred::types::{Expiration, InfoKind};
 use prost::Message;
-use proxium_wire::{Store, StoredAnswer};
+use proxium_wire::{Near, Store, StoredAnswer, Vector};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -83,19 +85,51 @@ async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (
 pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64, StoreError> {
     let members: Vec<String> = cache.zrange(name::answers(project), 0, -1, None, false, None, false).await?;
     let taken = members.iter().filter_map(|text| Member::read(text).map(|member| (text.as_str(), member)));
+    if *filter == Purge::Project {
+        vectors::purge(cache, project).await?;
+    }
     forget(cache, project, taken.filter(|(_, member)| filter.takes(member)).map(|(text, member)| (text, member.key))).await
 }
 
 /// Looks up and keeps answers.
 pub(super) struct Answers {
     cache: Client,
+    vectors: Vectors,
     /// When it was last asked whether there is room, and what was found.
     room: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Answers {
     pub fn new(cache: Client) -> Self {
-        Self { cache, room: Mutex::new(None) }
+        Self { vectors: Vectors::new(cache.clone()), cache, room: Mutex::new(None) }
+    }
+
+    /// An answer to a question near enough among those of a partition, and how near. Vectors whose answers are gone are taken away. A cache
+    /// that fails is a miss.
+    pub async fn near(&self, project: &str, partition: &[u8], near: &Near) -> Option<(StoredAnswer, u32)> {
+        // A round in which every answer is gone says nothing of those behind them.
+        const ROUNDS: usize = 4;
+        if partition.is_empty() || !self.vectors.able().await {
+            return None;
+        }
+        for _ in 0..ROUNDS {
+            let found = self.vectors.near(project, partition, &near.vector, near.threshold_ppm).await;
+            let found = found
+                .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
+                .ok()?;
+            let mut alive = found.is_empty();
+            for Neighbour { key, similarity_ppm } in found {
+                match self.find(project, &hex::decode(&key).ok()?).await {
+                    Some(answer) if alike(&near.question, &answer.question) => return Some((answer, similarity_ppm)),
+                    Some(_) => alive = true,
+                    None => self.vectors.forget(project, &hex::encode(partition), &key).await.ok()?,
+                }
+            }
+            if alive {
+                return None;
+            }
+        }
+        None
     }
 
     /// The answer under this exact key; an empty key has none. A cache that fails or cannot be read is a miss: calls go on without it.
@@ -138,7 +172,15 @@ impl Answers {
             let () = pipeline.expire(&of, i64::from(store.ttl_s), None).await?;
         }
         let () = pipeline.all().await?;
+        if let Some(Vector { partition, vector }) = &store.vector {
+            self.vectors.keep(project, partition, vector, &store.cache_key, store.ttl_s).await?;
+        }
         Ok(())
+    }
+
+    /// Whether near matches can be looked up.
+    pub async fn compares(&self) -> bool {
+        self.vectors.able().await
     }
 
     /// Forgets the answers that came of this owner's memories.

@@ -17,6 +17,7 @@ mod reservations;
 mod scripts;
 pub mod senders;
 pub mod spend;
+pub mod vectors;
 
 pub use money::Money;
 
@@ -151,5 +152,9 @@ pub mod name {
         answers() = "answers";
         /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
         answers_of(owner) = "answers:of:{}";
+        /// Vector set of the questions of a partition, by the exact keys of their answers (cache Redis).
+        vector_set(partition) = "vectors:{}";
+        /// Sorted set by expiry of all vectors, `<partition>|<exact key>` (cache Redis).
+        vectors() = "vectors";
     }
 }
