@@ -45,7 +45,8 @@ fn call(key: &Key, pair: usize, question: &str) -> Call {
 
 async fn in_turns(stack: &Stack, calls: Vec<Call>) -> Vec<Response> {
     let mut answers = Vec::new();
-    for some in calls.chunks(16) {
+    // The provider makes one vector at a time, and a call waits two seconds for it.
+    for some in calls.chunks(4) {
         answers.extend(stack.all_at_once(some.to_vec()).await.into_iter().map(|answer| answer.expect(200)));
     }
     answers
@@ -58,7 +59,8 @@ async fn cosines(provider: &MiniLm, pairs: &[Pair]) -> Vec<f64> {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let answer = client.post(url).json(&json!({"model": "m", "input": texts})).send().await.unwrap();
     let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
-    let vectors: Vec<Vec<f64>> = answer["data"].as_array().unwrap().iter().map(|one| serde_json::from_value(one["embedding"].clone()).unwrap()).collect();
+    let vectors: Vec<Vec<f64>> =
+        answer["data"].as_array().unwrap().iter().map(|one| serde_json::from_value(one["embedding"].clone()).unwrap()).collect();
     vectors.chunks(2).map(|pair| pair[0].iter().zip(&pair[1]).map(|(one, other)| one * other).sum()).collect()
 }
 
@@ -81,7 +83,10 @@ async fn of_two_hundred_pairs_only_paraphrases_share_an_answer() {
     let first = in_turns(&stack, calls(0)).await;
     assert!(first.iter().all(|answer| answer.header("x-proxium-cache") == Some("miss")));
     let redis = stack.redis_client().await;
-    eventually("all questions are kept", BOUND, || async { redis.zcard::<u64, _>(name::vectors(&key.project)).await.is_ok_and(|count| count == 200) }).await;
+    eventually("all questions are kept", BOUND, || async {
+        redis.zcard::<u64, _>(name::vectors(&key.project)).await.is_ok_and(|count| count == 200)
+    })
+    .await;
     let second = in_turns(&stack, calls(1)).await;
 
     // Kind to: pairs, as near as the threshold, answered from the store.

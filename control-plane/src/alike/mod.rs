@@ -191,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn no_pair_that_asks_something_else_is_alike() {
+        let mut kind = "";
+        for line in include_str!("../../../tests/tests/near/pairs.txt").lines().filter(|line| !line.starts_with("# ")) {
+            kind = line.strip_prefix("## ").unwrap_or(kind);
+            let Some((one, other)) = line.split_once(" || ") else { continue };
+            assert!(kind == "paraphrase" || !alike(one, other), "{kind}: {line}");
+        }
+    }
+
+    #[test]
     fn an_apostrophe_is_no_quote() {
         assert_eq!(without_quotes("don't say it's Ann's").1, Vec::<String>::new());
         assert_eq!(without_quotes("say 'it's here' now").1, ["it's here"]);
