@@ -17,7 +17,7 @@ envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
 clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); minilm=$$(.dev/tools minilm); \
 	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent PROXIUM_MINILM=$$minilm
 
-.PHONY: help build run up down test test-unit test-wasm test-e2e bench check
+.PHONY: help build run up down test test-unit test-wasm test-e2e test-chaos bench check
 
 help: ## This list
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -54,6 +54,9 @@ test-wasm: ## The tests of the flow core and the messages, run as wasm
 
 test-e2e: build ## End to end: real Envoy, real Redis, mock providers, the official SDKs
 	$(envoy); $(redis); $(clients); cargo test -p proxium-e2e --no-fail-fast
+
+test-chaos: build ## The money while everything is killed and started again, with a report; PROXIUM_CHAOS_SEED and _SECONDS change it
+	$(envoy); $(redis); cargo test -p proxium-e2e --test chaos -- --nocapture
 
 bench: build ## What proxium costs beside a plain Envoy, on two quiet cores; ARGS=--quick tries it
 	$(envoy); $(redis); TMPDIR=$${TMPDIR:-/dev/shm} cargo run --release -p proxium-e2e --bin bench -- $(ARGS)

@@ -110,6 +110,26 @@ impl Seal {
         Ok(format!("{FORMAT}:{first}:{}{}", hex::encode(nonce), hex::encode(sealed)))
     }
 
+    /// The id of the key that seals.
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`].
+    pub fn first_key(&self) -> Result<&str, SealError> {
+        self.first.as_deref().ok_or(SealError::NoKey)
+    }
+
+    /// The same secret sealed by the first key; `None`: it is already.
+    ///
+    /// # Errors
+    /// Those of [`Seal::open`].
+    pub fn reseal(&self, project: &str, provider: &str, sealed: &str) -> Result<Option<String>, SealError> {
+        let secret = self.open(project, provider, sealed)?;
+        if sealed.split(':').nth(1) == self.first.as_deref() {
+            return Ok(None);
+        }
+        self.seal(project, provider, &secret).map(Some)
+    }
+
     /// Opens what [`Seal::seal`] made for the same project and provider.
     ///
     /// # Errors

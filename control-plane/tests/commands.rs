@@ -98,7 +98,18 @@ fn a_project_with_all_its_parts_is_made_by_commands() {
     assert_eq!(serve.done(&["senders", "set", id, "a b/c", "--tokens-per-minute", "0"], "")["source"], "a b/c");
     serve.done(&["cache", "purge", id, "--model", "mock-small"], "");
     assert_eq!(serve.done(&["projects", "update", id, "--unset", "monthly_cap_usd"], "")["monthly_cap_usd"], Value::Null);
+    let sealed = serve.done(&["credentials", "reseal"], "");
+    assert_eq!((&sealed["key"], &sealed["already"], &sealed["unreadable"]), (&"k1".into(), &1.into(), &serde_json::json!([])));
     serve.done(&["projects", "delete", id], "");
+    let token = serve.done(&["tokens", "create", "--name", "ci", "--role", "viewer", "--expires-at", "2126-01-01T00:00:00Z"], "");
+    let token_id = token["id"].as_str().unwrap();
+    assert_eq!(serve.done(&["tokens", "list"], "")["tokens"][0]["role"], "viewer");
+    serve.done(&["tokens", "revoke", token_id], "");
+    let audit = serve.done(&["audit", "list", "--limit", "3"], "");
+    assert_eq!(
+        (&audit["entries"][0]["what"], &audit["entries"][2]["what"]),
+        (&format!("revoke token {token_id}").into(), &"delete project".into())
+    );
 
     let refused = serve.command(&["projects", "create", "--rule", "x=nobody"], "");
     assert_eq!(refused.status.code(), Some(1));

@@ -76,7 +76,15 @@ impl Caller {
     /// # Panics
     /// None came.
     pub async fn stream(&self, call: &Call) -> Stream {
-        Stream::of(call.start(&self.client, &self.base).await.expect("the head of an answer"))
+        self.try_stream(call).await.expect("the head of an answer")
+    }
+
+    /// The same where none may come.
+    ///
+    /// # Errors
+    /// None came.
+    pub async fn try_stream(&self, call: &Call) -> Result<Stream, reqwest::Error> {
+        Ok(Stream::of(call.start(&self.client, &self.base).await?))
     }
 }
 

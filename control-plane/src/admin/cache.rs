@@ -1,12 +1,12 @@
 //! Stored answers of a project.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::names;
 use super::projects::must_exist;
 use super::refusal::Refusal;
 use crate::store::answers::{self, Purge};
-use crate::store::audit;
+use crate::store::audit::{self, Change};
 use axum::Extension;
 use axum::extract::{Path, Query, State as Extract};
 use axum::http::StatusCode;
@@ -15,14 +15,15 @@ use std::collections::BTreeMap;
 /// Forgets all, those of one model, or that of one request.
 pub async fn purge(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;
+    let asked = query.clone();
     let filter = filter(query)?;
     must_exist(&state, &project).await?;
-    audit::add(&state.redis, role.name(), "purge cache", &project).await?;
+    audit::add(&state.redis, &actor.name, "purge cache", &project, Change::gone(&asked)).await?;
     answers::purge(&state.cache, &project, &filter).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,15 +1,16 @@
 //! Keys of a project.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::json::Json;
 use super::names::{self, Known, document};
 use super::projects::{ATTEMPTS, WithId, merged, must_exist};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
+use crate::store::audit::{self, Change};
+use crate::store::changes;
 use crate::store::keys::{self as store, Key};
 use crate::store::record::{Ceilings, MAX_EXACT, Written};
-use crate::store::{audit, changes};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State as Extract};
@@ -21,10 +22,12 @@ use serde_json::json;
 
 /// A new key, with its text this once.
 #[derive(Serialize)]
-struct Shown {
-    key: String,
+pub struct Shown {
+    /// The text.
+    pub key: String,
+    /// All else.
     #[serde(flatten)]
-    record: WithId<Key>,
+    pub record: WithId<Key>,
 }
 
 pub async fn list(Extract(state): Extract<State>, Path(project): Path<String>) -> Result<Response, Refusal> {
@@ -36,17 +39,21 @@ pub async fn list(Extract(state): Extract<State>, Path(project): Path<String>) -
 
 pub async fn create(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    names::project(&project)?;
+    Ok((StatusCode::CREATED, axum::Json(make(&state, &actor, &project, document(&body)?).await?)).into_response())
+}
+
+/// Makes a key of a document.
+pub async fn make(state: &State, actor: &Actor, project: &str, document: Json) -> Result<Shown, Refusal> {
+    names::project(project)?;
     let catalog = state.catalog.current();
-    let record = read(document(&body)?, None, &Known::of(&catalog))?;
-    audit::add(&state.redis, role.name(), &format!("create key {}", record.name), &project).await?;
-    let made = store::create(&state.redis, &project, &record).await?.ok_or_else(|| Refusal::no_project(&project))?;
-    let shown = Shown { key: made.text, record: WithId { id: made.id, record } };
-    Ok((StatusCode::CREATED, axum::Json(shown)).into_response())
+    let record = read(document, None, &Known::of(&catalog))?;
+    audit::add(&state.redis, &actor.name, &format!("create key {}", record.name), project, Change::made(&record)).await?;
+    let made = store::create(&state.redis, project, &record).await?.ok_or_else(|| Refusal::no_project(project))?;
+    Ok(Shown { key: made.text, record: WithId { id: made.id, record } })
 }
 
 pub async fn get(Extract(state): Extract<State>, Path((project, id)): Path<(String, String)>) -> Result<Response, Refusal> {
@@ -57,24 +64,28 @@ pub async fn get(Extract(state): Extract<State>, Path((project, id)): Path<(Stri
 
 pub async fn patch(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path((project, id)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    names::key(&project, &id)?;
-    let patch = document(&body)?;
+    Ok(axum::Json(change(&state, &actor, (&project, &id), document(&body)?).await?).into_response())
+}
+
+/// Changes a key by a patch.
+pub async fn change(state: &State, actor: &Actor, (project, id): (&str, &str), patch: Json) -> Result<WithId<Key>, Refusal> {
+    names::key(project, id)?;
     let catalog = state.catalog.current();
     for _ in 0..ATTEMPTS {
-        let (before, hash) = store::get(&state.redis, &project, &id).await?.ok_or_else(|| names::no_key(&id))?;
+        let (before, hash) = store::get(&state.redis, project, id).await?.ok_or_else(|| names::no_key(id))?;
         let known = Known::of(&catalog).and(&before.value.rules, &before.value.allowed_models);
         let record = read(merged(&before.text, patch.clone())?, Some(&before.value), &known)?;
-        audit::add(&state.redis, role.name(), &format!("change key {id}"), &project).await?;
-        match store::replace(&state.redis, &project, &id, &before.text, &record, &hash).await? {
+        audit::add(&state.redis, &actor.name, &format!("change key {id}"), project, Change::between(&before.value, &record)).await?;
+        match store::replace(&state.redis, project, id, &before.text, &record, &hash).await? {
             Written::Done => {
                 changes::key_changed(&state.redis, &hash).await?;
-                return Ok(axum::Json(WithId { id, record }).into_response());
+                return Ok(WithId { id: id.to_owned(), record });
             }
-            Written::NoProject => return Err(Refusal::no_project(&project)),
+            Written::NoProject => return Err(Refusal::no_project(project)),
             Written::Changed => {}
         }
     }
@@ -83,11 +94,13 @@ pub async fn patch(
 
 pub async fn delete(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path((project, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     names::key(&project, &id)?;
-    audit::add(&state.redis, role.name(), &format!("delete key {id}"), &project).await?;
+    let before = store::get(&state.redis, &project, &id).await?;
+    let change = before.map_or_else(Change::default, |(before, _)| Change::gone(&before.value));
+    audit::add(&state.redis, &actor.name, &format!("delete key {id}"), &project, change).await?;
     let Some(hash) = store::delete(&state.redis, &project, &id).await? else {
         // An earlier try may have ended right behind the deletion, and with it the hash is gone: filters forget the whole project.
         changes::project_changed(&state.redis, &project).await?;

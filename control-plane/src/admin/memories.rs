@@ -1,13 +1,13 @@
 //! Memories of a project and of its end users.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::json::Json;
 use super::names::{self, document};
 use super::projects::{WithId, must_exist};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
-use crate::store::audit;
+use crate::store::audit::{self, Change};
 use crate::store::memories::{self as store, Added, MAX_OF_ONE, Memory, Which};
 use axum::Extension;
 use axum::body::Bytes;
@@ -26,13 +26,14 @@ const MAX_END_USER: usize = 256;
 /// Adds one.
 pub async fn add(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     names::project(&project)?;
     let record = read(document(&body)?)?;
-    audit::add(&state.redis, role.name(), "add memory", &project).await?;
+    // Not what it says: what is remembered of people must be forgotten with it.
+    audit::add(&state.redis, &actor.name, "add memory", &project, Change::default()).await?;
     match store::add(&state.redis, &project, &record).await? {
         Added::Id(id) => Ok((StatusCode::CREATED, axum::Json(WithId { id, record })).into_response()),
         Added::NoProject => Err(Refusal::no_project(&project)),
@@ -61,28 +62,28 @@ pub async fn list(
 /// Deletes all, those of one end user, or one; and the answers that came of them.
 pub async fn delete_some(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     Query(query): Query<BTreeMap<String, String>>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;
     let which = which(query)?;
     must_exist(&state, &project).await?;
-    forget(&state, &role, &project, &which).await
+    forget(&state, &actor, &project, &which).await
 }
 
 /// Deletes one; and the answers that came of it.
 pub async fn delete(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path((project, memory)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;
-    forget(&state, &role, &project, &Which::Id(memory)).await
+    forget(&state, &actor, &project, &Which::Id(memory)).await
 }
 
-async fn forget(state: &State, role: &Role, project: &str, which: &Which) -> Result<StatusCode, Refusal> {
-    audit::add(&state.redis, role.name(), "delete memories", project).await?;
+async fn forget(state: &State, actor: &Actor, project: &str, which: &Which) -> Result<StatusCode, Refusal> {
+    audit::add(&state.redis, &actor.name, "delete memories", project, Change::default()).await?;
     let any = store::delete(&state.redis, &state.cache, project, which).await?;
     if any || !matches!(which, Which::Id(_)) {
         return Ok(StatusCode::NO_CONTENT);

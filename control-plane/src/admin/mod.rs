@@ -3,6 +3,7 @@
 //! A change is written in this order: audit entry, record, change entry for filters. A crash or an error between leaves something that
 //! repeating the request completes; nothing is reported done that filters will not hear of.
 
+mod audit;
 mod auth;
 mod cache;
 mod catalog;
@@ -17,6 +18,7 @@ mod reader;
 mod refusal;
 mod senders;
 mod spend;
+mod tokens;
 
 pub use auth::Tokens;
 
@@ -73,6 +75,10 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/projects/{project}/spend/reset", post(spend::reset))
         .route("/admin/v1/projects/{project}/spend/correct", post(spend::correct))
         .route("/admin/v1/projects/{project}/ledger", get(spend::ledger))
+        .route("/admin/v1/credentials/reseal", post(credentials::reseal))
+        .route("/admin/v1/tokens", get(tokens::list).post(tokens::create))
+        .route("/admin/v1/tokens/{token}", delete(tokens::delete))
+        .route("/admin/v1/audit", get(audit::list))
         .route("/admin/v1/catalog", get(catalog::show))
         .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard));
     Router::new()

@@ -1,14 +1,15 @@
 //! Projects.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::json::Json;
 use super::names::{self, Known, document};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
+use crate::store::audit::{self, Change};
 use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Near, Project};
 use crate::store::record::{Fraction, Written};
-use crate::store::{StoreError, audit, changes, memories};
+use crate::store::{StoreError, changes, memories};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State as Extract};
@@ -41,12 +42,17 @@ pub async fn list(Extract(state): Extract<State>) -> Result<Response, Refusal> {
     Ok(axum::Json(json!({ "projects": projects })).into_response())
 }
 
-pub async fn create(Extract(state): Extract<State>, Extension(role): Extension<Role>, body: Bytes) -> Result<Response, Refusal> {
+pub async fn create(Extract(state): Extract<State>, Extension(actor): Extension<Actor>, body: Bytes) -> Result<Response, Refusal> {
+    Ok((StatusCode::CREATED, axum::Json(make(&state, &actor, document(&body)?).await?)).into_response())
+}
+
+/// Makes a project of a document.
+pub async fn make(state: &State, actor: &Actor, document: Json) -> Result<WithId<Project>, Refusal> {
     let catalog = state.catalog.current();
-    let record = read(document(&body)?, Timestamp::now(), &Known::of(&catalog))?;
-    audit::add(&state.redis, role.name(), "create project", &record.name).await?;
+    let record = read(document, Timestamp::now(), &Known::of(&catalog))?;
+    audit::add(&state.redis, &actor.name, "create project", &record.name, Change::made(&record)).await?;
     let id = store::create(&state.redis, &record).await?;
-    Ok((StatusCode::CREATED, axum::Json(WithId { id, record })).into_response())
+    Ok(WithId { id, record })
 }
 
 pub async fn get(Extract(state): Extract<State>, Path(id): Path<String>) -> Result<Response, Refusal> {
@@ -57,24 +63,28 @@ pub async fn get(Extract(state): Extract<State>, Path(id): Path<String>) -> Resu
 
 pub async fn patch(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(id): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    names::project(&id)?;
-    let patch = document(&body)?;
+    Ok(axum::Json(change(&state, &actor, &id, document(&body)?).await?).into_response())
+}
+
+/// Changes a project by a patch.
+pub async fn change(state: &State, actor: &Actor, id: &str, patch: Json) -> Result<WithId<Project>, Refusal> {
+    names::project(id)?;
     let catalog = state.catalog.current();
     for _ in 0..ATTEMPTS {
-        let before = store::get(&state.redis, &id).await?.ok_or_else(|| Refusal::no_project(&id))?;
+        let before = store::get(&state.redis, id).await?.ok_or_else(|| Refusal::no_project(id))?;
         let known = Known::of(&catalog).and(&before.value.rules, &before.value.soft_cap_chain).and_features(&before.value);
         let record = read(merged(&before.text, patch.clone())?, before.value.created_at, &known)?;
-        audit::add(&state.redis, role.name(), "change project", &id).await?;
-        match store::replace(&state.redis, &id, &before.text, &record).await? {
+        audit::add(&state.redis, &actor.name, "change project", id, Change::between(&before.value, &record)).await?;
+        match store::replace(&state.redis, id, &before.text, &record).await? {
             Written::Done => {
-                changes::project_changed(&state.redis, &id).await?;
-                return Ok(axum::Json(WithId { id, record }).into_response());
+                changes::project_changed(&state.redis, id).await?;
+                return Ok(WithId { id: id.to_owned(), record });
             }
-            Written::NoProject => return Err(Refusal::no_project(&id)),
+            Written::NoProject => return Err(Refusal::no_project(id)),
             Written::Changed => {}
         }
     }
@@ -83,11 +93,13 @@ pub async fn patch(
 
 pub async fn delete(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     names::project(&id)?;
-    audit::add(&state.redis, role.name(), "delete project", &id).await?;
+    let before = store::get(&state.redis, &id).await?;
+    let change = before.map_or_else(Change::default, |before| Change::gone(&before.value));
+    audit::add(&state.redis, &actor.name, "delete project", &id, change).await?;
     memories::delete(&state.redis, &state.cache, &id, &memories::Which::All).await?;
     let existed = store::delete(&state.redis, &id).await?;
     // Told even if it was gone already: an earlier try may have ended right before this.

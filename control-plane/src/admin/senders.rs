@@ -1,16 +1,17 @@
 //! Senders of a project: rules and ceilings by `x-proxium-source` value.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::json::Json;
 use super::keys::read_ceilings;
 use super::names::{self, Known, document};
 use super::projects::must_exist;
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
+use crate::store::audit::{self, Change};
+use crate::store::changes;
 use crate::store::record::Written;
 use crate::store::senders::{self as store, Sender};
-use crate::store::{audit, changes};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State as Extract};
@@ -42,14 +43,16 @@ pub async fn get(Extract(state): Extract<State>, Path((project, source)): Path<(
 
 pub async fn put(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path((project, source)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     names::source(&project, &source)?;
     let catalog = state.catalog.current();
     let record = read(document(&body)?, &Known::of(&catalog))?;
-    audit::add(&state.redis, role.name(), &format!("set sender {source}"), &project).await?;
+    let before = store::get(&state.redis, &project, &source).await?;
+    let change = before.map_or_else(|| Change::made(&record), |before| Change::between(&before.value, &record));
+    audit::add(&state.redis, &actor.name, &format!("set sender {source}"), &project, change).await?;
     if store::put(&state.redis, &project, &source, &record).await? != Written::Done {
         return Err(Refusal::no_project(&project));
     }
@@ -59,11 +62,13 @@ pub async fn put(
 
 pub async fn delete(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path((project, source)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     names::source(&project, &source)?;
-    audit::add(&state.redis, role.name(), &format!("delete sender {source}"), &project).await?;
+    let before = store::get(&state.redis, &project, &source).await?;
+    let change = before.map_or_else(Change::default, |before| Change::gone(&before.value));
+    audit::add(&state.redis, &actor.name, &format!("delete sender {source}"), &project, change).await?;
     let existed = store::delete(&state.redis, &project, &source).await?;
     changes::project_changed(&state.redis, &project).await?;
     if existed { Ok(StatusCode::NO_CONTENT) } else { Err(no_sender(&source)) }

@@ -1,14 +1,15 @@
 //! What a project spent, its ledger, and changes by hand.
 
 use super::State;
-use super::auth::Role;
+use super::auth::Actor;
 use super::json::Json;
 use super::names::{self, document};
 use super::projects::{MOST_USD, must_exist};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
+use crate::store::Money;
+use crate::store::audit::{self, Change};
 use crate::store::spend::{self as store, By, Correction, MOST_DAYS, Reset, Totals};
-use crate::store::{Money, audit};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -135,14 +136,14 @@ fn record(cursor: String, fields: Vec<(String, String)>) -> Value {
 /// Begins windows anew.
 pub async fn reset(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     body: Bytes,
 ) -> Result<StatusCode, Refusal> {
     names::project(&project)?;
     let reset = read_reset(document(&body)?)?;
     let whose = whose(reset.key.as_deref(), reset.source.as_deref());
-    audit::add(&state.redis, role.name(), &format!("reset {}{whose}: {}", reset.window, reset.note), &project).await?;
+    audit::add(&state.redis, &actor.name, &format!("reset {}{whose}: {}", reset.window, reset.note), &project, Change::default()).await?;
     let done = money(&state).reset(&project, &reset).await?;
     if done { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::no_project(&project)) }
 }
@@ -150,14 +151,15 @@ pub async fn reset(
 /// Adds a signed amount to the running month.
 pub async fn correct(
     Extract(state): Extract<State>,
-    Extension(role): Extension<Role>,
+    Extension(actor): Extension<Actor>,
     Path(project): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     names::project(&project)?;
     let correction = read_correction(document(&body)?)?;
     let whose = whose(correction.key.as_deref(), correction.source.as_deref());
-    audit::add(&state.redis, role.name(), &format!("correct by {} USD{whose}: {}", correction.cost, correction.note), &project).await?;
+    let what = format!("correct by {} USD{whose}: {}", correction.cost, correction.note);
+    audit::add(&state.redis, &actor.name, &what, &project, Change::default()).await?;
     let done = money(&state).correct(&project, &correction).await?;
     if !done {
         return Err(Refusal::no_project(&project));

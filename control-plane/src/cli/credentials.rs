@@ -1,9 +1,9 @@
 //! `proxium credentials …`. Secrets come from standard input or a file, never from an argument, which every process can see.
 
 use super::document::read;
-use super::remote::{Answer, Fault, Remote, path};
+use super::remote::{Answer, Fault, Remote, encoded, path};
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use ureq::http::Method;
 
@@ -24,6 +24,8 @@ pub enum Command {
     },
     /// Take one away: the platform's serves again.
     Delete(Which),
+    /// Seal the credentials of all projects anew by the first key of PROXIUM_SEAL_KEY; tells what cannot be read. May be repeated.
+    Reseal,
 }
 
 #[derive(Args)]
@@ -48,5 +50,22 @@ pub fn run(remote: &Remote, command: Command) -> Result<Answer, Fault> {
             remote.send(Method::PUT, &which.path(), &json!({"secret": secret.trim()}))
         }
         Command::Delete(which) => remote.delete(&which.path()),
+        Command::Reseal => reseal(remote),
+    }
+}
+
+/// Page by page, and the sum of what came of them.
+fn reseal(remote: &Remote) -> Result<Answer, Fault> {
+    let (mut resealed, mut already, mut unreadable, mut page) = (0, 0, Vec::new(), path(["credentials", "reseal"]));
+    loop {
+        let answer = remote.send(Method::POST, &page, &json!({}))?.unwrap_or_default();
+        let count = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or(0);
+        resealed += count("resealed");
+        already += count("already");
+        unreadable.extend(answer.get("unreadable").and_then(Value::as_array).into_iter().flatten().cloned());
+        let Some(next) = answer.get("next").and_then(Value::as_str) else {
+            return Ok(Some(json!({"key": answer.get("key"), "resealed": resealed, "already": already, "unreadable": unreadable})));
+        };
+        page = format!("{}?after={}", path(["credentials", "reseal"]), encoded(next));
     }
 }

@@ -1,5 +1,6 @@
 //! The commands. Exit codes: 0 done, 1 refused or wrong, 2 not a command, 3 the control plane cannot be reached or cannot answer.
 
+mod audit;
 mod cache;
 mod credentials;
 mod document;
@@ -11,6 +12,7 @@ mod remote;
 mod senders;
 mod serve;
 mod spend;
+mod tokens;
 
 use crate::{catalog, mock_provider, render};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -51,6 +53,10 @@ enum Command {
     Cache(On<cache::Command>),
     /// What a project spent: sums, ledger, resets, corrections.
     Spend(On<spend::Command>),
+    /// Tokens of the admin API and the console.
+    Tokens(On<tokens::Command>),
+    /// Who changed what.
+    Audit(On<audit::Command>),
 }
 
 /// A command on the admin API of a running control plane.
@@ -92,6 +98,8 @@ pub fn run() -> ExitCode {
         Command::Memories(on) => tell(&on.remote, memories::run(&on.remote, on.command)),
         Command::Cache(on) => tell(&on.remote, cache::run(&on.remote, on.command)),
         Command::Spend(on) => tell(&on.remote, spend::run(&on.remote, on.command)),
+        Command::Tokens(on) => tell(&on.remote, tokens::run(&on.remote, on.command)),
+        Command::Audit(on) => tell(&on.remote, audit::run(&on.remote, on.command)),
     }
 }
 

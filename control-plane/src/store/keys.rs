@@ -214,6 +214,7 @@ fn random(letters: usize) -> String {
 }
 
 async fn put(redis: &Client, project: &str, id: &str, expect: Expect<'_>, key: &Key, hash: &str) -> Result<Written, StoreError> {
-    let place = Place { project, key: name::key(project, id), index: Some((name::keys(project), id)) };
+    let held = Some(name::held_by_key(project, id));
+    let place = Place { project, key: name::key(project, id), index: Some((name::keys(project), id)), held };
     record::put(redis, place, expect, key, key.fields(hash)).await
 }

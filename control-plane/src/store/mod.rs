@@ -17,6 +17,7 @@ mod reservations;
 mod scripts;
 pub mod senders;
 pub mod spend;
+pub mod tokens;
 pub mod vectors;
 
 pub use money::Money;
@@ -82,6 +83,8 @@ pub mod name {
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
+    /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
+    pub const TOKENS: &str = "px:tokens";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 
@@ -120,17 +123,18 @@ pub mod name {
         sender(source) = "sender:{}";
         /// Hash provider to sealed secret.
         credentials() = "credentials";
-        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`; made with the project, without expiry.
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `no_credentials` (until the project has its first); made with the project,
+        /// without expiry.
         state() = "state";
         /// Hash of a key's sliding windows.
         key_window(key_id) = "window:key:{}";
         /// Hash of a sender's sliding windows.
         sender_window(source) = "window:sender:{}";
-        /// Hash of one reservation.
+        /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
-        /// Set of the held reservations of a key that take a call slot.
+        /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
@@ -142,9 +146,9 @@ pub mod name {
         memory_deletions() = "memories:deletions";
         /// Stream of ledger records.
         ledger() = "ledger";
-        /// Hash of what a day (`20261130`) used, by metric, key, model and sender.
+        /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.
         spend_day(day) = "spend:day:{}";
-        /// The same of a budget's month (`202611`), and `spend`: what counts towards its caps.
+        /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";

@@ -92,7 +92,8 @@ impl Project {
         [
             ("monthly_cap", self.monthly_cap.map(|cap| cap.0.to_string())),
             ("soft_cap", self.soft_cap.map(|cap| cap.0.to_string())),
-            ("reset_day", self.reset_day.map(|day| day.to_string())),
+            // Always there, so that scripts notice a project that is not.
+            ("reset_day", Some(self.reset_day.unwrap_or(1).to_string())),
             ("cached_answer_charge", charge.map(|ppm| ppm.to_string())),
         ]
         .into_iter()
@@ -105,7 +106,7 @@ static CREATE: LazyLock<Script> = LazyLock::new(|| {
         "-- KEYS: project, state. ARGV: field, value, ... of the project
         if redis.call('EXISTS', KEYS[1], KEYS[2]) > 0 then return 0 end
         redis.call('HSET', KEYS[1], unpack(ARGV))
-        redis.call('HSET', KEYS[2], 'month', '0', 'spend', '0', 'held', '0', 'clock_ms', '0')
+        redis.call('HSET', KEYS[2], 'month', '0', 'spend', '0', 'held', '0', 'clock_ms', '0', 'no_credentials', '1')
         return 1",
     )
 });
@@ -154,6 +155,16 @@ pub async fn get(redis: &Client, project: &str) -> Result<Option<Stored<Project>
     record::get(redis, name::project(project)).await
 }
 
+/// The ids of all projects in order, and of some that are no more.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn ids(redis: &Client) -> Result<Vec<String>, StoreError> {
+    let mut ids: Vec<String> = redis.smembers(name::PROJECTS).await?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
 /// All projects with their ids, in the order of these.
 ///
 /// # Errors
@@ -168,7 +179,7 @@ pub async fn list(redis: &Client) -> Result<Vec<(String, Project)>, StoreError> 
 /// # Errors
 /// Redis cannot answer.
 pub async fn replace(redis: &Client, id: &str, before: &str, project: &Project) -> Result<Written, StoreError> {
-    let place = Place { project: id, key: name::project(id), index: None };
+    let place = Place { project: id, key: name::project(id), index: None, held: None };
     record::put(redis, place, Expect::Text(before), project, project.fields()).await
 }
 

@@ -85,10 +85,10 @@ pub enum Written {
 
 static PUT: LazyLock<Script> = LazyLock::new(|| {
     Script::from_lua(
-        "-- KEYS: record, index, project. ARGV: expected text, member of the index, then field, value, ...
+        "-- KEYS: record, index, project, what is made anew from it. ARGV: expected text, member of the index, then field, value, ...
         if redis.call('EXISTS', KEYS[3]) == 0 then return 'no_project' end
         if ARGV[1] ~= '*' and ARGV[1] ~= (redis.call('HGET', KEYS[1], 'record') or '') then return 'changed' end
-        redis.call('DEL', KEYS[1])
+        redis.call('DEL', KEYS[1], KEYS[4])
         redis.call('HSET', KEYS[1], unpack(ARGV, 3))
         if ARGV[2] ~= '' then redis.call('SADD', KEYS[2], ARGV[2]) end
         return 'done'",
@@ -103,6 +103,8 @@ pub(super) struct Place<'a> {
     pub key: String,
     /// The set that lists records of its kind, and this one's member; `None` for the project itself.
     pub index: Option<(String, &'a str)>,
+    /// The set of its calls at once, made anew by the next admission under the ceilings that are written; `None` for the project itself.
+    pub held: Option<String>,
 }
 
 /// Writes a record in one step. Repeating it does no harm.
@@ -113,6 +115,7 @@ pub(super) async fn put<T: Serialize + Sync>(
     value: &T,
     fields: impl Iterator<Item = (&'static str, String)> + Send,
 ) -> Result<Written, StoreError> {
+    let held = place.held.unwrap_or_else(|| place.key.clone());
     let (index, member) = place.index.unwrap_or_else(|| (place.key.clone(), ""));
     let expected = match expect {
         Expect::Anything => "*",
@@ -121,7 +124,7 @@ pub(super) async fn put<T: Serialize + Sync>(
     };
     let mut args = vec![expected.to_owned(), member.to_owned(), "record".to_owned(), text(value)?];
     args.extend(fields.flat_map(|(name, value)| [name.to_owned(), value]));
-    let outcome: String = PUT.evalsha_with_reload(redis, vec![place.key, index, name::project(place.project)], args).await?;
+    let outcome: String = PUT.evalsha_with_reload(redis, vec![place.key, index, name::project(place.project), held], args).await?;
     match outcome.as_str() {
         "done" => Ok(Written::Done),
         "no_project" => Ok(Written::NoProject),

@@ -30,7 +30,8 @@ static DELETE: LazyLock<Script> = LazyLock::new(|| {
 /// # Errors
 /// Redis cannot answer.
 pub async fn put(redis: &Client, project: &str, source: &str, sender: &Sender) -> Result<Written, StoreError> {
-    let place = Place { project, key: name::sender(project, source), index: Some((name::senders(project), source)) };
+    let held = Some(name::held_by_sender(project, source));
+    let place = Place { project, key: name::sender(project, source), index: Some((name::senders(project), source)), held };
     record::put(redis, place, Expect::Anything, sender, sender.ceilings.fields()).await
 }
 

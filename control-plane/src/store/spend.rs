@@ -124,8 +124,21 @@ pub type Record = (String, Vec<(String, String)>);
 pub async fn ledger(redis: &Client, project: &str, after: Option<&str>, limit: u64) -> Result<Vec<Record>, StoreError> {
     let start = after.map_or_else(|| "-".to_owned(), |cursor| format!("({cursor}"));
     let page: Vec<(String, Vec<String>)> = redis.xrange(name::ledger(project), start, "+", Some(limit)).await?;
+    Ok(records(page))
+}
+
+/// The newest records, the newest first.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn newest(redis: &Client, project: &str, limit: u64) -> Result<Vec<Record>, StoreError> {
+    Ok(records(redis.xrevrange(name::ledger(project), "+", "-", Some(limit)).await?))
+}
+
+/// Entries of a stream as cursors and pairs.
+pub(super) fn records(page: Vec<(String, Vec<String>)>) -> Vec<Record> {
     let pair = |pair: &[String]| if let [field, value] = pair { Some((field.clone(), value.clone())) } else { None };
-    Ok(page.into_iter().map(|(id, flat)| (id, flat.chunks_exact(2).filter_map(pair).collect())).collect())
+    page.into_iter().map(|(id, flat)| (id, flat.chunks_exact(2).filter_map(pair).collect())).collect()
 }
 
 /// Today, UTC.

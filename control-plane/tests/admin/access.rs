@@ -89,15 +89,3 @@ async fn health_and_metrics_are_open_and_tell_no_ids() {
     assert!(metrics.contains(r#"proxium_requests_total{port="admin",route="/admin/v1/projects/{project}",status="200"} 1"#), "{metrics}");
     assert!(!metrics.contains(&id));
 }
-
-#[tokio::test]
-async fn every_change_is_in_the_audit_stream_with_the_role() {
-    let world = World::start().await;
-    let id = world.project(named()).await;
-    world.call(Method::PATCH, &format!("projects/{id}"), json!({"monthly_cap_usd": 5})).await;
-    world.call(Method::DELETE, &format!("projects/{id}"), json!(null)).await;
-    let audit = world.dump("px:audit").await;
-    for what in ["change project", "delete project"] {
-        assert!(audit.contains(&format!(r#"["who","admin","what","{what}","project","{id}"]"#)), "{what}: {audit}");
-    }
-}

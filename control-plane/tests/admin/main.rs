@@ -12,3 +12,4 @@ mod keys;
 mod outage;
 mod projects;
 mod secrets;
+mod tokens;

@@ -1,11 +1,13 @@
 //! A project's own credentials.
 
 use crate::redis::Redis;
-use crate::world::{SECRET, World, named};
+use crate::world::{NO_DISK, SECRET, World, named};
+use fred::prelude::*;
 use proxium::seal::Seal;
 use proxium_wire::{AdmitReply, AdmitRequest, Alternative, OwnCredential, admit_reply::Outcome, path};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
+use std::sync::Arc;
 
 fn admission(project: &str, key_id: &str, id: &str) -> AdmitRequest {
     AdmitRequest {
@@ -67,4 +69,46 @@ async fn without_a_seal_key_the_answer_says_what_to_set() {
     let answer = world.call(Method::PUT, &format!("projects/{project}/credentials/openai"), json!({"secret": "sk"})).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.body["error"]["message"].as_str().unwrap().contains("PROXIUM_SEAL_KEY"), "{answer:?}");
+}
+
+/// What an admission hands to a filter.
+async fn opened(world: &World, project: &str, key: &str, id: &str) -> Vec<OwnCredential> {
+    let reply: AdmitReply = world.ask(path::ADMIT, SECRET, &admission(project, key, id)).await.unwrap();
+    let Some(Outcome::Admitted(admitted)) = reply.outcome else { panic!("{reply:?}") };
+    admitted.credentials
+}
+
+#[tokio::test]
+async fn after_a_rotation_the_new_key_opens_everything_alone() {
+    let server = Arc::new(Redis::start(NO_DISK));
+    let (old, new) = (format!("old:{}", "ab".repeat(32)), format!("new:{}", "cd".repeat(32)));
+    let on = async |keys: &str| World::on(server.client().await, Seal::parse(keys).unwrap(), Some(Arc::clone(&server))).await;
+    let before = on(&old).await;
+    let mut projects = Vec::new();
+    // More than one page of projects.
+    for number in 0..60 {
+        let project = before.project(named()).await;
+        let secret = format!("sk-{number}");
+        before.call(Method::PUT, &format!("projects/{project}/credentials/openai"), json!({"secret": secret})).await;
+        projects.push((project, secret));
+    }
+    let (last, _) = projects.iter().max().unwrap().clone();
+    let () = server.client().await.hset(format!("px:{{{last}}}:credentials"), ("anthropic", "v1:lost:00")).await.unwrap();
+
+    let both = on(&format!("{new},{old}")).await;
+    let first = both.call(Method::POST, "credentials/reseal", json!({})).await.body;
+    assert_eq!((&first["key"], &first["resealed"], &first["already"]), (&json!("new"), &json!(50), &json!(0)));
+    // Whoever did the first page is gone: another begins from the start.
+    let again = both.call(Method::POST, "credentials/reseal", json!({})).await.body;
+    assert_eq!((&again["resealed"], &again["already"]), (&json!(0), &json!(50)));
+    let rest = both.call(Method::POST, &format!("credentials/reseal?after={}", again["next"].as_str().unwrap()), json!({})).await.body;
+    assert_eq!((&rest["resealed"], &rest["next"]), (&json!(10), &json!(null)));
+    assert_eq!((&rest["unreadable"][0]["project"], &rest["unreadable"][0]["provider"]), (&json!(last), &json!("anthropic")));
+
+    let after = on(&new).await;
+    for (number, (project, secret)) in projects.iter().filter(|(project, _)| *project != last).enumerate() {
+        let (key, _) = after.key(project, named()).await;
+        let credentials = opened(&after, project, &key, &format!("r{number}")).await;
+        assert_eq!(credentials, [OwnCredential { provider: "openai".to_owned(), secret: secret.clone() }]);
+    }
 }

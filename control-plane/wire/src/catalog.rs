@@ -39,6 +39,8 @@ pub enum Endpoint {
     Moderations = 4,
     /// `POST /v1/rerank`
     Rerank = 5,
+    /// `GET /v1/models`, which no model serves.
+    Models = 120,
 }
 
 impl Endpoint {
@@ -52,6 +54,7 @@ impl Endpoint {
             Self::Responses => "responses",
             Self::Moderations => "moderations",
             Self::Rerank => "rerank",
+            Self::Models => "models",
         }
     }
 }

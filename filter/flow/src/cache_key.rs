@@ -53,6 +53,7 @@ mod tests {
     fn head(query: Option<&str>, headers: &[(&'static str, &'static str)]) -> Head {
         Head {
             route: route("POST", "/v1/chat/completions").unwrap(),
+            path: "/v1/chat/completions".into(),
             query: query.map(Into::into),
             headers: headers.iter().copied().collect::<Headers>(),
             arrived_ms: 0,

@@ -2,6 +2,7 @@
 
 use crate::dialect::{self, Answer, Request};
 use crate::json::Document;
+use crate::message::Headers;
 use crate::refusal::Refusal;
 use proxium_wire::{Dialect, Endpoint};
 
@@ -24,6 +25,8 @@ pub enum StageName {
     Attempt,
     /// Settle, store, answer.
     Record,
+    /// Answer with what the key may use.
+    List,
 }
 
 /// Chat and messages: the whole flow.
@@ -38,8 +41,17 @@ const FULL: &[StageName] = &[
     StageName::Record,
 ];
 
+/// The others: reserved before they are resolved; no cache, no soft cap.
+const SHORT: &[StageName] = &[StageName::Authenticate, StageName::Reserve, StageName::Resolve, StageName::Attempt, StageName::Record];
+
 /// Counting tokens: nothing is generated, so nothing is cached, reserved or recorded.
 const COUNT: &[StageName] = &[StageName::Authenticate, StageName::Resolve, StageName::Attempt];
+
+/// Telling models: no body, no provider.
+const LIST: &[StageName] = &[StageName::Authenticate, StageName::List];
+
+/// Where models are told.
+pub const MODELS_PATH: &str = "/v1/models";
 
 /// An endpoint in a dialect.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +64,8 @@ pub struct Route {
     pub stages: &'static [StageName],
     /// Reads a request's body.
     pub request: fn(&Document) -> Result<Request, Refusal>,
-    /// The path at a provider of a dialect; `None`: it has no such endpoint, and the request's estimate is the answer.
+    /// The path at a provider of a dialect; `None`: it has no such endpoint. The entry is skipped; where nothing is reserved, the request's
+    /// estimate is the answer.
     pub path: fn(Dialect) -> Option<&'static str>,
     /// Reads a provider's answer.
     pub answer: fn(Dialect, &[u8]) -> Result<Answer, &'static str>,
@@ -63,6 +76,21 @@ impl Route {
     #[must_use]
     pub fn reserves(&self) -> bool {
         self.stages.contains(&StageName::Reserve)
+    }
+
+    /// The limits are asked before anything of the request is looked at, so that their refusal beats every other.
+    #[must_use]
+    pub fn reserves_first(&self) -> bool {
+        self.stages.get(1) == Some(&StageName::Reserve)
+    }
+
+    /// The route as this client speaks: both dialects tell models at the same path, and only Anthropic's clients name a version.
+    #[must_use]
+    pub fn spoken(self, headers: &Headers) -> Self {
+        match headers.get("anthropic-version") {
+            Some(_) if self.endpoint == Endpoint::Models => Self { dialect: Dialect::Anthropic, ..self },
+            _ => self,
+        }
     }
 }
 
@@ -83,6 +111,31 @@ const COUNT_TOKENS: Route = Route {
     ..MESSAGES
 };
 
+const EMBEDDINGS: Route = Route {
+    endpoint: Endpoint::Embeddings,
+    stages: SHORT,
+    request: dialect::embeddings::request,
+    path: |provider| only_openai(provider, "/embeddings"),
+    answer: |_, body| dialect::embeddings::answer(body),
+    ..CHAT
+};
+const MODERATIONS: Route = Route {
+    endpoint: Endpoint::Moderations,
+    request: dialect::moderations::request,
+    path: |provider| only_openai(provider, "/moderations"),
+    answer: |_, body| dialect::moderations::answer(body),
+    ..EMBEDDINGS
+};
+const RERANK: Route = Route {
+    endpoint: Endpoint::Rerank,
+    request: dialect::rerank::request,
+    path: |provider| only_openai(provider, "/rerank"),
+    answer: |_, body| dialect::rerank::answer(body),
+    ..EMBEDDINGS
+};
+/// In the Anthropic dialect where the request has an `anthropic-version`, see [`Route::spoken`].
+const MODELS: Route = Route { endpoint: Endpoint::Models, stages: LIST, path: |_| None, ..CHAT };
+
 /// A chat or messages call can go to a provider of either dialect.
 const fn generation(provider: Dialect) -> Option<&'static str> {
     match provider {
@@ -99,12 +152,28 @@ const fn counting(provider: Dialect) -> Option<&'static str> {
     }
 }
 
-const ROUTES: &[(&str, Route)] = &[("/v1/chat/completions", CHAT), ("/v1/messages", MESSAGES), ("/v1/messages/count_tokens", COUNT_TOKENS)];
+/// Anthropic's API has nothing of the kind.
+fn only_openai(provider: Dialect, path: &'static str) -> Option<&'static str> {
+    (provider == Dialect::Openai).then_some(path)
+}
+
+const ROUTES: &[(&str, Route)] = &[
+    ("/v1/chat/completions", CHAT),
+    ("/v1/messages", MESSAGES),
+    ("/v1/messages/count_tokens", COUNT_TOKENS),
+    ("/v1/embeddings", EMBEDDINGS),
+    ("/v1/moderations", MODERATIONS),
+    ("/v1/rerank", RERANK),
+];
 
 /// The route of a request; `path` without its query. `None`: not proxium's.
 #[must_use]
 pub fn route(method: &str, path: &str) -> Option<Route> {
-    (method == "POST").then(|| ROUTES.iter().find(|(known, _)| *known == path).map(|(_, route)| *route)).flatten()
+    match method {
+        "POST" => ROUTES.iter().find(|(known, _)| *known == path).map(|(_, route)| *route),
+        "GET" => path.strip_prefix(MODELS_PATH).filter(|rest| rest.is_empty() || rest.starts_with('/')).map(|_| MODELS),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -126,9 +195,32 @@ mod tests {
     }
 
     #[test]
+    fn the_short_path_reserves_before_it_resolves_and_has_no_lookup() {
+        for path in ["/v1/embeddings", "/v1/moderations", "/v1/rerank"] {
+            let route = route("POST", path).unwrap();
+            let at = |name| route.stages.iter().position(|stage| *stage == name);
+            assert!(at(StageName::Authenticate) < at(StageName::Reserve) && at(StageName::Reserve) < at(StageName::Resolve));
+            assert!(at(StageName::Resolve) < at(StageName::Attempt) && at(StageName::Attempt) < at(StageName::Record));
+            assert!(at(StageName::Lookup).is_none() && route.reserves_first());
+        }
+        assert!(!CHAT.reserves_first() && !MESSAGES.reserves_first());
+    }
+
+    #[test]
     fn only_known_paths_and_methods_are_ours() {
         assert_eq!(route("POST", "/v1/chat/completions").unwrap().endpoint, Endpoint::Chat);
-        for (method, path) in [("GET", "/v1/chat/completions"), ("POST", "/v1/chat/completions/"), ("POST", "/v1/files"), ("POST", "/")] {
+        for path in ["/v1/models", "/v1/models/gpt-5", "/v1/models/openai/gpt-5"] {
+            assert_eq!(route("GET", path).unwrap().endpoint, Endpoint::Models);
+        }
+        for (method, path) in [
+            ("POST", "/v1/models"),
+            ("DELETE", "/v1/models/m"),
+            ("GET", "/v1/models2"),
+            ("GET", "/v1/chat/completions"),
+            ("POST", "/v1/chat/completions/"),
+            ("POST", "/v1/files"),
+            ("POST", "/"),
+        ] {
             assert!(route(method, path).is_none());
         }
     }

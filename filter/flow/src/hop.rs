@@ -62,13 +62,17 @@ impl From<Speaks> for Dialect {
 
 impl Hop {
     /// The attempt of this entry.
-    #[must_use]
-    pub fn new(head: &Head, entry: &Entry) -> Self {
+    ///
+    /// # Errors
+    /// Its provider has no such endpoint.
+    pub fn new(head: &Head, entry: &Entry) -> Result<Self, Refusal> {
         let (client, provider) = (head.route.dialect, entry.provider.dialect());
         let same = client == provider;
         // A query is the client's dialect's own.
         let query = head.query.as_deref().filter(|_| same).map(|query| format!("?{query}")).unwrap_or_default();
-        let path = (head.route.path)(provider).unwrap_or_default();
+        let path = (head.route.path)(provider).ok_or_else(|| {
+            Refusal::invalid("model", format!("The provider of `{}` has no such endpoint. Name another model.", entry.model.name))
+        })?;
         let mut headers = Headers::new();
         if same {
             headers.copy_allowed(&head.headers, DIALECT_HEADERS);
@@ -76,7 +80,7 @@ impl Hop {
         if provider == Dialect::Anthropic && headers.get("anthropic-version").is_none() {
             headers.add("anthropic-version", ANTHROPIC_VERSION);
         }
-        Self {
+        Ok(Self {
             path: format!("{}{path}{query}", entry.provider.path_prefix),
             authority: entry.provider.authority.clone(),
             headers: headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -84,7 +88,7 @@ impl Hop {
             provider: provider.into(),
             model: entry.model.upstream.clone(),
             max_output_tokens: entry.model.max_output_tokens,
-        }
+        })
     }
 
     /// How the client speaks.

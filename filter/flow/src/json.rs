@@ -28,8 +28,8 @@ pub enum Fault {
     NumberTooLarge(String),
 }
 
-/// A walked body.
-#[derive(Debug)]
+/// A walked body; by default none.
+#[derive(Debug, Default)]
 pub struct Document {
     /// The body as it came.
     pub text: String,

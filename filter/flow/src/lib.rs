@@ -16,6 +16,7 @@
 //! | [`stage::route`] | the same for a stream through Envoy's router, planned ahead |
 //! | [`stage::record`] | usage, cost, settlement, the answer |
 //! | [`stage::stream`] | the same for a stream, as it passes |
+//! | [`stage::list`] | the models that the key may use |
 
 pub mod breaker;
 pub mod cache_key;

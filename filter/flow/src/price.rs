@@ -22,13 +22,14 @@ pub fn cost(usage: &Usage, prices: &Prices) -> NanoUsd {
     in_nano(pico + PICO_PER_NANO / 2)
 }
 
-/// The most a call of so many tokens can cost: every input token at the dearest input price, every output token at the dearest output
+/// The most a call of so many tokens and searches can cost: every input token at the dearest input price, every output token at the dearest output
 /// price; rounded up.
 #[must_use]
-pub fn worst(input_tokens: u64, output_tokens: u64, prices: &Prices) -> NanoUsd {
+pub fn worst(input_tokens: u64, output_tokens: u64, searches: u64, prices: &Prices) -> NanoUsd {
     let input = prices.input.max(prices.cached_input).max(prices.cache_write_5m).max(prices.cache_write_1h);
     let output = prices.output.max(prices.reasoning_output.unwrap_or_default());
-    let pico = i128::from(input_tokens) * i128::from(input) + i128::from(output_tokens) * i128::from(output) + i128::from(prices.per_call);
+    let priced = [(input_tokens, input), (output_tokens, output), (searches, prices.per_search), (1, prices.per_call)];
+    let pico: i128 = priced.iter().map(|(count, price)| i128::from(*count) * i128::from(*price)).sum();
     in_nano(pico + PICO_PER_NANO - 1)
 }
 
@@ -85,8 +86,9 @@ mod tests {
     #[test]
     fn the_worst_case_is_never_below_the_cost() {
         let usage = Usage { cache_write_1h: 7, output: 3, ..Usage::default() };
-        assert!(worst(7, 3, &PRICES) >= cost(&usage, &PRICES));
-        assert_eq!(worst(1, 0, &Prices { input: 1, ..Prices::default() }), NanoUsd(1));
-        assert_eq!(worst(u64::MAX, u64::MAX, &PRICES), NanoUsd(i64::MAX));
+        assert!(worst(7, 3, 0, &PRICES) >= cost(&usage, &PRICES));
+        assert_eq!(worst(1, 0, 0, &Prices { input: 1, ..Prices::default() }), NanoUsd(1));
+        assert_eq!(worst(0, 0, 3, &Prices { per_search: 2_000, per_call: 1_000, ..Prices::default() }), NanoUsd(7));
+        assert_eq!(worst(u64::MAX, u64::MAX, 0, &PRICES), NanoUsd(i64::MAX));
     }
 }

@@ -17,6 +17,8 @@ const MAX_TAG_BYTES: usize = 128;
 pub struct Head {
     /// The endpoint and the dialect.
     pub route: Route,
+    /// The path without its query.
+    pub path: String,
     /// What follows `?`.
     pub query: Option<String>,
     /// The header lines, names in lower case.

@@ -49,6 +49,11 @@ impl Snapshot {
         self.entries.get(name)
     }
 
+    /// Every model, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Rc<Entry>> {
+        self.entries.values()
+    }
+
     /// The model names of a default chain.
     #[must_use]
     pub fn chain(&self, name: &str) -> Option<&[String]> {

@@ -70,28 +70,43 @@ end
 
 -- ---- The project: its clock, its month, its money ----
 
--- The project as of now, or nil and why not: 'gone' (deleted), 'state_missing' (never taken for a spend of zero).
--- Its clock never steps back: it is the later of Redis' own and the last instant at which the project counted a call.
-local function open_project()
-  if redis.call('EXISTS', name('project')) == 0 then return nil, 'gone' end
-  local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day', 'soft_cap')
-  local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms')
-  if not (state[1] and state[2] and state[3]) then return nil, 'state_missing' end
-  local time = redis.call('TIME')
-  local project = {
-    now = max(tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000), tonumber(state[4]) or 0),
-    month = tonumber(state[1]),
-    cap = tonumber(settings[1]),
-    reset_day = tonumber(settings[2]) or 1,
-    soft_cap = tonumber(settings[3]),
+-- The project's state as it stands, or nil and why not: 'gone' (deleted), 'state_missing' (never taken for a spend of zero). What ends
+-- calls needs no more: a month that is over, but not yet rolled on, takes what is booked to it along when it is.
+local function read_state()
+  local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms', 'no_credentials')
+  if not (state[1] and state[2] and state[3]) then
+    return nil, redis.call('EXISTS', name('project')) == 0 and 'gone' or 'state_missing'
+  end
+  return {
+    month = tonumber(state[1]), spend = state[2], held = state[3], clock = tonumber(state[4]) or 0, no_credentials = state[5],
   }
+end
+
+-- Puts a state's clock and month to now. The clock never steps back: it is the later of Redis' own and the last instant at which the
+-- project counted a call. False if the project is gone.
+local function bring_up_to_date(project)
+  local time = redis.call('TIME')
+  project.now = max(tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000), project.clock)
+  local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day', 'soft_cap')
+  -- Never taken for a project without a cap. Each is made with a reset day; older ones may be without.
+  if not settings[2] and redis.call('EXISTS', name('project')) == 0 then return false end
+  project.cap = tonumber(settings[1])
+  project.reset_day = tonumber(settings[2]) or 1
+  project.soft_cap = tonumber(settings[3])
   -- Forward only: a later reset day must not bring a month back that is over.
   local month = period_of(project.now, project.reset_day)
   if month > project.month then
-    project.month = month
+    project.month, project.spend, project.held = month, '0', '0'
     redis.call('HSET', name('state'), 'month', month, 'spend', '0', 'held', '0')
   end
-  return project
+  return true
+end
+
+-- The project as of now, or nil and why not, as in read_state.
+local function open_project()
+  local project, why_not = read_state()
+  if project and not bring_up_to_date(project) then return nil, 'gone' end
+  return project, why_not
 end
 
 -- Adds to the month that `month` names. Amounts are strings, nil for none. The month's own counter keeps what was spent for ever, also
@@ -99,8 +114,8 @@ end
 local function book(project, month, spend, held)
   if spend then redis.call('HINCRBY', name('spend_month', month), 'spend', spend) end
   if tonumber(month) ~= project.month then return end
-  if spend then redis.call('HINCRBY', name('state'), 'spend', spend) end
-  if held then redis.call('HINCRBY', name('state'), 'held', held) end
+  if spend then project.spend = redis.call('HINCRBY', name('state'), 'spend', spend) end
+  if held then project.held = redis.call('HINCRBY', name('state'), 'held', held) end
 end
 
 -- ---- Sliding windows ----
@@ -114,10 +129,10 @@ local CEILINGS = {
   { name = 'requests_per_minute', tag = 'r', width = 1000 },
   { name = 'tokens_per_minute', tag = 't', width = 1000 },
 }
-local TOKENS = 3
+local CALLS, TOKENS = 1, 3
 local BUCKETS = 61
--- A little more than the longest window.
-local WINDOW_TTL_S = 3700
+-- More than the longest window and the minute after which it is given anew.
+local WINDOW_TTL_S = 3800
 
 local function slot(ceiling, bucket)
   return ceiling.tag .. (bucket % BUCKETS)
@@ -135,6 +150,7 @@ local function read_windows(key, now)
 
   local windows = { key = key, now = now, gone = {} }
   local passed, passed_of = {}, {}
+  local gone = windows.gone
   for i, ceiling in ipairs(CEILINGS) do
     local bucket = floor(now / ceiling.width)
     local head = tonumber(got[3 * i - 2]) or bucket - BUCKETS
@@ -143,61 +159,74 @@ local function read_windows(key, now)
     window.here = tonumber(got[3 * i]) or 0
     if bucket > head then window.here = 0 end
     if bucket - head >= BUCKETS then window.sum = 0 end
-    for b = max(head, bucket - BUCKETS) + 1, bucket do
-      windows.gone[#windows.gone + 1] = slot(ceiling, b)
-      if window.sum ~= 0 then
-        passed[#passed + 1] = slot(ceiling, b)
-        passed_of[#passed_of + 1] = window
-      end
+    -- A window that is not there has nothing to forget.
+    for b = got[3 * i - 2] and max(head, bucket - BUCKETS) + 1 or bucket + 1, bucket do
+      passed[#passed + 1] = slot(ceiling, b)
+      passed_of[#passed_of + 1] = window
     end
     windows[i] = window
   end
   if #passed > 0 then
     for i, had in ipairs(redis.call('HMGET', key, unpack(passed))) do
-      passed_of[i].sum = passed_of[i].sum - (tonumber(had) or 0)
+      if had then
+        gone[#gone + 1] = passed[i]
+        local window = passed_of[i]
+        if window.sum ~= 0 then window.sum = window.sum - tonumber(had) end
+      end
     end
   end
   return windows
 end
 
 -- Counts a call now, in windows that were read now.
-local function count(windows, calls, tokens)
-  if #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
+local function count(project, windows, calls, tokens)
   local fields = {}
   for i, window in ipairs(windows) do
     local more = i == TOKENS and tokens or calls
-    window.sum, window.here, window.head = window.sum + more, window.here + more, window.bucket
-    for _, text in ipairs({
-      window.ceiling.tag .. '_head', window.head,
-      window.ceiling.tag .. '_sum', window.sum,
-      slot(window.ceiling, window.bucket), window.here,
-    }) do
-      fields[#fields + 1] = text
+    local tag = window.ceiling.tag
+    window.sum, window.here = window.sum + more, window.here + more
+    if window.head ~= window.bucket then
+      fields[#fields + 1], fields[#fields + 2] = tag .. '_head', window.bucket
+    end
+    if more ~= 0 then
+      fields[#fields + 1], fields[#fields + 2] = tag .. '_sum', window.sum
+      fields[#fields + 1], fields[#fields + 2] = slot(window.ceiling, window.bucket), window.here
+    elseif window.head ~= window.bucket then
+      fields[#fields + 1], fields[#fields + 2] = tag .. '_sum', window.sum
     end
   end
+  -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
+  if #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
   redis.call('HSET', windows.key, unpack(fields))
-  redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
-  -- The heads must never be ahead of the clock.
-  redis.call('HSET', name('state'), 'clock_ms', windows.now)
+  if windows[CALLS].head ~= windows[CALLS].bucket then redis.call('EXPIRE', windows.key, WINDOW_TTL_S) end
+  for _, window in ipairs(windows) do window.head = window.bucket end
+  -- The heads must never be ahead of the clock; theirs is a matter of seconds.
+  if floor(windows.now / 1000) > floor(project.clock / 1000) then
+    redis.call('HSET', name('state'), 'clock_ms', windows.now)
+    project.clock = windows.now
+  end
 end
 
 -- Changes what a call counts that was admitted at `at`, in the bucket of that instant; nothing where that bucket is gone. A bucket never
 -- falls below zero, even when an operator deleted the window meanwhile.
 local function recount(key, at, calls, tokens)
+  if calls == 0 and tokens == 0 then return end
   local fields = {}
   for _, ceiling in ipairs(CEILINGS) do
     fields[#fields + 1] = ceiling.tag .. '_head'
+    fields[#fields + 1] = ceiling.tag .. '_sum'
     fields[#fields + 1] = slot(ceiling, floor(at / ceiling.width))
   end
-  local got = redis.call('HMGET', key, unpack(fields))
+  local got, changed = redis.call('HMGET', key, unpack(fields)), {}
   for i, ceiling in ipairs(CEILINGS) do
-    local head, here = tonumber(got[2 * i - 1]), tonumber(got[2 * i]) or 0
+    local head, sum, here = tonumber(got[3 * i - 2]), tonumber(got[3 * i - 1]) or 0, tonumber(got[3 * i]) or 0
     local more = max(i == TOKENS and tokens or calls, -here)
     if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
-      redis.call('HINCRBY', key, slot(ceiling, floor(at / ceiling.width)), more)
-      redis.call('HINCRBY', key, ceiling.tag .. '_sum', more)
+      changed[#changed + 1], changed[#changed + 2] = fields[3 * i - 1], sum + more
+      changed[#changed + 1], changed[#changed + 2] = fields[3 * i], here + more
     end
   end
+  if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
 end
 
 -- The fields of a key's or sender's hash: the windows in the order of CEILINGS, then the calls at once.
@@ -221,23 +250,37 @@ end
 
 -- ---- Reservations and the ledger ----
 
--- The record of a reservation as a table; empty if it is unknown.
+-- The record of a reservation as a table; empty if it is unknown, its state alone if nothing can change it any more.
 local function read_reservation(id)
-  local record, flat = {}, redis.call('HGETALL', name('reservation', id))
+  local flat = redis.pcall('HGETALL', name('reservation', id))
+  -- No hash: finish() made a word of it.
+  if flat.err then return { state = redis.call('GET', name('reservation', id)) } end
+  local record = {}
   for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
   return record
 end
 
--- Marks a reservation as held: due at an instant, and one of the calls at once of its key and, if that has ceilings, its sender. These
--- are sets of ids rather than counters: nothing that is repeated or comes late can make them drift from the reservations' own states.
-local function hold(id, record, due)
-  redis.call('ZADD', name('due'), due, id)
-  if record.calls == '0' then return end
-  local sets = { name('held_by_key', record.key_id), record.sender_tokens and name('held_by_sender', record.source) }
-  for _, set in ipairs(sets) do
-    redis.call('SADD', set, id)
-    redis.call('PEXPIRE', set, KEEP_HELD_MS)
+-- ---- Calls at once ----
+--
+-- Sets of ids rather than counters: nothing that is repeated or comes late can make them drift from the reservations' own states. There is
+-- a set only where there is such a ceiling: the first admission under it makes the set of the holds there are, with an empty id in it as
+-- the sign that it is made. Whoever writes ceilings removes the set.
+
+-- How many calls of an owner are held. `field` of their records names it, `in_set` is the field that says that they are in the set.
+local function calls_at_once(owner)
+  local size = redis.call('SCARD', owner.set)
+  if size > 0 then return size - 1 end
+  redis.call('SADD', owner.set, '')
+  redis.call('PEXPIRE', owner.set, KEEP_HELD_MS)
+  for _, id in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
+    local record = redis.call('HMGET', name('reservation', id), 'state', owner.field, 'calls')
+    if record[1] == 'held' and record[2] == owner.id and record[3] ~= '0' then
+      redis.call('SADD', owner.set, id)
+      redis.call('HSET', name('reservation', id), owner.in_set, '1')
+      size = size + 1
+    end
   end
+  return size
 end
 
 -- What the reservations of the running month hold, counted anew from their records into the state.
@@ -249,14 +292,18 @@ local function recount_held(month)
   end
 end
 
--- Gives a reservation its final state. `record`: what it was.
-local function finish(id, state, record)
-  redis.call('HSET', name('reservation', id), 'state', state)
-  redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+-- Ends a reservation. `record`: what it was; `state`: a word that takes its place, for no later message changes anything; none: the record
+-- stays, which `expired` or a hit may still need.
+local function finish(id, record, state)
+  if state then
+    redis.call('SET', name('reservation', id), state, 'PX', KEEP_MS)
+  else
+    redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+  end
   if record.state == 'held' then
     redis.call('ZREM', name('due'), id)
-    redis.call('SREM', name('held_by_key', record.key_id), id)
-    if record.sender_tokens then redis.call('SREM', name('held_by_sender', record.source), id) end
+    if record.in_key then redis.call('SREM', name('held_by_key', record.key_id), id) end
+    if record.in_sender then redis.call('SREM', name('held_by_sender', record.source), id) end
   end
 end
 
@@ -279,10 +326,10 @@ end
 
 -- ---- Spend: what a project used, by day and by month ----
 --
--- A hash a day and one a month; a field is `<metric>|<key id>|<model>|<sender>`, so that sums by any of them can be made of it.
+-- A hash a day; a field is `<metric>|<key id>|<model>|<sender>`, so that sums by any of them can be made of it.
 
 local METRICS = { 'answers', 'cost', 'input', 'cached_input', 'cache_write', 'output', 'cached', 'estimated' }
--- Senders are named by clients: past this many fields in a day or month, new ones are counted together.
+-- Senders are named by clients: past this many fields in a day, new ones are counted together.
 local MAX_FIELDS = 40000
 local OTHERS = '(others)'
 local KEEP_DAY_S = 400 * 86400
@@ -292,16 +339,26 @@ local function day_of(ms)
   return year * 10000 + month * 100 + day
 end
 
-local function tally(key, record, entry, keep_s)
-  local fields = redis.call('HLEN', key)
-  local source = record.source
-  local function row(of) return '|' .. record.key_id .. '|' .. entry.model .. '|' .. of end
-  if fields >= MAX_FIELDS and redis.call('HEXISTS', key, 'answers' .. row(source)) == 0 then source = OTHERS end
+local function tally(key, record, entry)
+  local of = '|' .. record.key_id .. '|' .. entry.model .. '|'
+  local row, known = of .. record.source, false
   for _, metric in ipairs(METRICS) do
     local more = entry[metric]
-    if more and more ~= 0 and more ~= '0' then redis.call('HINCRBY', key, metric .. row(source), more) end
+    if more and more ~= 0 and more ~= '0' then
+      local sum = redis.call('HINCRBY', key, metric .. row, more)
+      -- A field that is new, by its sum: only then can there be too many, or the first.
+      if not known and sum == tonumber(more) then
+        local fields = redis.call('HLEN', key)
+        if fields == 1 then redis.call('EXPIRE', key, KEEP_DAY_S) end
+        if fields > MAX_FIELDS and record.source ~= OTHERS then
+          redis.call('HDEL', key, metric .. row)
+          row = of .. OTHERS
+          redis.call('HINCRBY', key, metric .. row, more)
+        end
+      end
+      known = true
+    end
   end
-  if fields == 0 and keep_s then redis.call('EXPIRE', key, keep_s) end
 end
 
 -- Appends to the ledger and counts it. `record`: whose it is, `month` and `at` (the instant of its admission); `entry`: kind, calls and
@@ -311,8 +368,7 @@ local function append(id, record, entry, more)
   redis.call('XADD', name('ledger'), '*', 'id', id, 'kind', entry.kind, 'key_id', record.key_id, 'source', record.source,
     'month', record.month, 'at_ms', record.at, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
     'input_tokens', entry.input, 'output_tokens', entry.output, unpack(more))
-  tally(name('spend_day', day_of(tonumber(record.at))), record, entry, KEEP_DAY_S)
-  tally(name('spend_month', record.month), record, entry)
+  tally(name('spend_day', day_of(tonumber(record.at))), record, entry)
 end
 
 -- What a ledger record tells of a call that was never settled.
@@ -346,7 +402,8 @@ local function expire_due(project, most)
         kind = 'expired', cost = record.hold, calls = record.calls, tokens = record.tokens, input = record.input,
         output = record.output, model = record.resolved_model, answers = record.calls, estimated = record.calls,
       }, more)
-      finish(id, 'expired', record)
+      redis.call('HSET', name('reservation', id), 'state', 'expired')
+      finish(id, record)
     else
       redis.call('ZREM', name('due'), id)
     end

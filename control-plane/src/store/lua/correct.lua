@@ -14,5 +14,5 @@ book(project, project.month, ARGV[4])
 append(id, record, {
   kind = 'correction', cost = ARGV[4], calls = 0, tokens = 0, input = 0, output = 0, model = '',
 }, { 'note', ARGV[5] })
-finish(id, 'settled', record)
+finish(id, record, 'settled')
 return 'done'

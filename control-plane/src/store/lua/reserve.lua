@@ -35,8 +35,7 @@ expire_due(project, 16)
 
 -- ---- Which alternative: past the soft cap the cheaper one, if there is one ----
 
-local state = redis.call('HMGET', name('state'), 'spend', 'held')
-local committed = tonumber(state[1]) + tonumber(state[2])
+local committed = tonumber(project.spend) + tonumber(project.held)
 local want, cheaper = alternative(10), alternative(17)
 local past_soft_cap = cheaper and project.soft_cap and committed >= project.soft_cap
 if past_soft_cap then want = cheaper end
@@ -47,14 +46,14 @@ if want.kind == 'free' then return { 'hit', {}, {}, past_soft_cap } end
 local owners = {
   {
     ceilings = ceilings_of({ unpack(key, 4) }) or {}, windows = read_windows(name('key_window', key_id), now),
-    held = name('held_by_key', key_id), of_sender = 0,
+    set = name('held_by_key', key_id), field = 'key_id', id = key_id, in_set = 'in_key', of_sender = 0,
   },
 }
 local of_sender = sender_ceilings(source)
 if of_sender then
   owners[2] = {
     ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
-    held = name('held_by_sender', source), of_sender = 1,
+    set = name('held_by_sender', source), field = 'source', id = source, in_set = 'in_sender', of_sender = 1,
   }
 end
 
@@ -76,6 +75,7 @@ local function least_left(first, last)
 end
 
 local function credentials()
+  if project.no_credentials then return {} end
   if #ARGV < FIRST_PROVIDER then return redis.call('HGETALL', name('credentials')) end
   local found, providers = {}, { unpack(ARGV, FIRST_PROVIDER) }
   for i, sealed in ipairs(redis.call('HMGET', name('credentials'), unpack(providers))) do
@@ -91,8 +91,8 @@ local function reply(outcome, ...)
   return { outcome, least_left(1, TOKENS - 1), least_left(TOKENS, TOKENS), ... }
 end
 
-local before = redis.call('HMGET', name('reservation', id), 'state', 'kind', 'soft_cap')
-if before[1] then
+local before = redis.pcall('HMGET', name('reservation', id), 'state', 'kind', 'soft_cap')
+if before.err or before[1] then
   -- The same message again, or one that comes too late.
   if before[1] == 'held' then return reply('admitted', tonumber(before[3]) or 0, credentials()) end
   if before[1] == 'settled' and before[2] == 'hit' and want.kind == 'hit' then return reply('hit', tonumber(before[3]) or 0) end
@@ -146,7 +146,7 @@ for _, owner in ipairs(owners) do
     end
   end
   local parallel = owner.ceilings[PARALLEL]
-  if parallel and redis.call('SCARD', owner.held) >= parallel then
+  if parallel and calls_at_once(owner) >= parallel then
     refuse('max_parallel_calls', owner.of_sender, parallel > 0 and PARALLEL_RETRY_MS or nil)
   end
 end
@@ -162,7 +162,13 @@ local record = {
   resolved_model = want.model, end_user = ARGV[8], started_at_ms = ARGV[9],
 }
 if not side_call then
-  for _, owner in ipairs(owners) do count(owner.windows, 1, owner.tokens) end
+  for _, owner in ipairs(owners) do
+    count(project, owner.windows, 1, owner.tokens)
+    if owner.ceilings[PARALLEL] and want.kind == 'call' then
+      redis.call('SADD', owner.set, id)
+      record[owner.in_set] = '1'
+    end
+  end
   -- Its presence says that the sender counted this call.
   if owners[2] then record.sender_tokens = owners[2].tokens end
 end
@@ -186,5 +192,5 @@ end
 
 book(project, project.month, nil, want.money)
 redis.call('PEXPIRE', name('reservation', id), KEEP_HELD_MS)
-hold(id, record, now + tonumber(ARGV[4]))
+redis.call('ZADD', name('due'), now + tonumber(ARGV[4]), id)
 return reply('admitted', past_soft_cap, credentials())

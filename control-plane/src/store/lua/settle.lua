@@ -12,7 +12,7 @@ local entry = {
   cache_write = ARGV[9], estimated = ARGV[10], model = ARGV[11], answers = 1,
 }
 
-local project, why_not = open_project()
+local project, why_not = read_state()
 if not project then return why_not end
 
 local record = read_reservation(id)
@@ -20,11 +20,12 @@ if record.state == 'settled' or record.state == 'released' then return 'nothing'
 
 if not record.state then
   -- Its admission was never made (the control plane failed, calls were let through) or is forgotten: a call of now, in full.
+  if not bring_up_to_date(project) then return 'gone' end
   record = { key_id = ARGV[2], source = ARGV[3], month = project.month, at = project.now }
   book(project, project.month, cost)
-  count(read_windows(name('key_window', record.key_id), project.now), 1, tokens)
+  count(project, read_windows(name('key_window', record.key_id), project.now), 1, tokens)
   if sender_ceilings(record.source) then
-    count(read_windows(name('sender_window', record.source), project.now), 1, tokens)
+    count(project, read_windows(name('sender_window', record.source), project.now), 1, tokens)
   end
 else
   if record.calls == '0' then
@@ -46,5 +47,5 @@ else
 end
 
 append(id, record, entry, { unpack(ARGV, 12) })
-finish(id, 'settled', record)
+finish(id, record, 'settled')
 return 'recorded'

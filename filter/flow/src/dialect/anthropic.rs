@@ -43,7 +43,7 @@ pub fn count_request(body: &Document) -> Result<Request, Refusal> {
     let max_output_tokens = typed(body, "max_tokens", "a whole number")?;
     let metadata: Option<Metadata> = typed(body, "metadata", "an object whose `user_id` is a string")?;
     let user = metadata.and_then(|metadata| metadata.user_id).unwrap_or_default();
-    Ok(Request { model, choices: 1, max_output_tokens, user, stream: false, include_usage: true })
+    Ok(Request { model, choices: 1, max_output_tokens, user, include_usage: true, ..Request::default() })
 }
 
 #[derive(Deserialize)]
@@ -97,6 +97,7 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
         usage: body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read()),
         complete: body.stop_reason.as_deref().is_some_and(is_natural_end),
         message_bytes: content.get().len() as u64,
+        ..Answer::default()
     })
 }
 
@@ -114,7 +115,7 @@ pub fn count_answer(body: &[u8]) -> Result<Answer, &'static str> {
     }
     let count: Count = serde_json::from_slice(body).map_err(|_| "not_json")?;
     count.input_tokens.ok_or("no_count")?;
-    Ok(Answer { usage: Some(Usage::default()), complete: true, message_bytes: 0 })
+    Ok(Answer { usage: Some(Usage::default()), complete: true, ..Answer::default() })
 }
 
 /// The model ended by itself: such an answer may be cached.
@@ -187,8 +188,9 @@ mod tests {
     fn what_is_acted_on_is_read() {
         let text = r#"{"model":"m","messages":[{}],"max_tokens":64,"stream":true,"system":[],"metadata":{"user_id":"u","x":1}}"#;
         let read = request(&document(text)).unwrap();
+        let (model, user) = ("m".into(), "u".into());
         let expected =
-            Request { model: "m".into(), choices: 1, max_output_tokens: Some(64), user: "u".into(), stream: true, include_usage: true };
+            Request { model, choices: 1, max_output_tokens: Some(64), user, stream: true, include_usage: true, ..Request::default() };
         assert_eq!(read, expected);
     }
 

@@ -1,8 +1,11 @@
 //! What proxium reads of a request and of an answer, in each dialect. Only what it acts on; all else is kept as it came.
 
 pub mod anthropic;
+pub mod embeddings;
 pub mod estimate;
+pub mod moderations;
 pub mod openai;
+pub mod rerank;
 
 pub use estimate::{count_tokens, input_tokens, text_tokens};
 
@@ -14,8 +17,8 @@ use serde::Deserialize;
 /// Top-level members that do not change an answer's content, left out of the cache key; one list for both dialects.
 pub const NOT_IN_CACHE_KEY: &[&str] = &["model", "stream", "stream_options", "user", "metadata"];
 
-/// A chat or messages request.
-#[derive(Debug, PartialEq, Eq)]
+/// A request, of any endpoint.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// The model, tier or rule the client names.
     pub model: String,
@@ -29,10 +32,14 @@ pub struct Request {
     pub stream: bool,
     /// A stream's usage is wanted. Always in the Anthropic dialect, whose streams always tell it.
     pub include_usage: bool,
+    /// Input tokens for certain, whatever the body's bytes say (embeddings of token arrays).
+    pub least_input_tokens: u64,
+    /// Searches that the call is expected to count as (rerank).
+    pub searches: u64,
 }
 
 /// A whole answer that can be returned.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The tokens, if the provider told them.
     pub usage: Option<Usage>,
@@ -40,6 +47,8 @@ pub struct Answer {
     pub complete: bool,
     /// Bytes of what was generated, for an estimate.
     pub message_bytes: u64,
+    /// The searches, if the provider told them (rerank).
+    pub searches: Option<u64>,
 }
 
 /// Reads what proxium acts on in a request.

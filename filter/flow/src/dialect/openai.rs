@@ -39,6 +39,7 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
         user: user.unwrap_or_default(),
         stream: stream.unwrap_or_default(),
         include_usage: options.and_then(|options| options.include_usage).unwrap_or_default(),
+        ..Request::default()
     })
 }
 
@@ -95,7 +96,7 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     let complete = body.choices.iter().all(|choice| choice.finish_reason.as_deref().is_some_and(is_natural_end));
     let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
     let usage = body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
-    Ok(Answer { usage, complete, message_bytes })
+    Ok(Answer { usage, complete, message_bytes, ..Answer::default() })
 }
 
 /// The model ended by itself: such an answer may be cached.

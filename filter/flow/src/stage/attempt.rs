@@ -71,7 +71,7 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
 /// admission.
 fn counts_here(call: &Call, entry: &Entry) -> bool {
     let route = &call.head.route;
-    (route.path)(entry.provider.dialect()).is_none() || (!route.reserves() && credential(call, entry).is_none())
+    !route.reserves() && ((route.path)(entry.provider.dialect()).is_none() || credential(call, entry).is_none())
 }
 
 /// An entry that may be called.
@@ -208,7 +208,7 @@ fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
 
 /// The call of an entry, and the parameters it could not carry. A callout's answer is always unary; a stream is replayed from it.
 fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Result<(Callout, Vec<String>), Refusal> {
-    let hop = Hop::new(&call.head, entry);
+    let hop = Hop::new(&call.head, entry)?;
     let outgoing = hop.body(&call.body, false)?;
     let mut headers = Headers::new();
     headers.add(":method", "POST");

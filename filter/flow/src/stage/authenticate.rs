@@ -1,9 +1,10 @@
 //! Whose key is it, and may it still call? Before the body is read.
 
 use super::call::Opened;
+use super::list;
 use crate::config::{OnFailure, OtherPaths};
 use crate::control_plane;
-use crate::endpoint;
+use crate::endpoint::{self, StageName};
 use crate::flow::{Effect, RawHead, Stage, Turn};
 use crate::message::Reply;
 use crate::refusal::Refusal;
@@ -39,7 +40,9 @@ pub fn open(raw: RawHead, world: &impl World) -> Turn {
             OtherPaths::NotFound => Turn::refuse(&Refusal::PathNotFound, Dialect::Openai, &request_id(world)),
         };
     };
-    let head = Head { route, query, headers: raw.headers, arrived_ms: world.now_ms(), request_id: request_id(world) };
+    let route = route.spoken(&raw.headers);
+    let path = path.to_owned();
+    let head = Head { route, path, query, headers: raw.headers, arrived_ms: world.now_ms(), request_id: request_id(world) };
     match key_hash(&head.headers) {
         Err(refusal) => refuse(&head, &refusal),
         Ok(key_hash) if world.snapshot().is_none() => {
@@ -106,6 +109,9 @@ fn check(head: Head, key_hash: KeyHash, record: Option<Rc<KeyRecord>>, world: &i
         Ok(controls) => {
             world.tell(Told::Key(&key));
             let opened = Opened { head, controls, key_hash, key, snapshot };
+            if opened.head.route.stages.contains(&StageName::List) {
+                return list::enter(&opened);
+            }
             let max_bytes = opened.max_body_bytes();
             Turn::wait(Stage::Reading(Box::new(opened)), Effect::ReadBody { max_bytes })
         }

@@ -5,7 +5,7 @@ use super::outcome::SKIPPED;
 use super::{attempt, classify, lookup, recall, reserve, resolve, route, side};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
-use crate::dialect::{NOT_IN_CACHE_KEY, Request};
+use crate::dialect::{NOT_IN_CACHE_KEY, Request, input_tokens, text_tokens};
 use crate::endpoint::StageName;
 use crate::flow::{Effect, Turn};
 use crate::json::Document;
@@ -57,6 +57,8 @@ pub struct Call {
     pub body: Document,
     /// What proxium acts on in it.
     pub request: Request,
+    /// What is wrong with the body, told by *resolve* where the limits are asked first.
+    pub fault: Option<Refusal>,
     /// By when the plan must have answered.
     pub deadline: Deadline,
     /// *Recall*: what was added to the body; `None`: nothing was asked for.
@@ -97,11 +99,15 @@ impl Call {
     /// Reads the body and goes on to the first stage after authentication.
     pub fn begin(opened: Opened, body: Vec<u8>, world: &impl World) -> Turn {
         let Opened { head, controls, key_hash, key, snapshot } = opened;
+        let bytes = body.len() as u64;
         let read = Document::read(body, NOT_IN_CACHE_KEY)
             .map_err(Refusal::from)
             .and_then(|body| (head.route.request)(&body).map(|request| (body, request)));
-        let (body, request) = match read {
-            Ok(read) => read,
+        let (body, request, fault) = match read {
+            Ok((body, request)) => (body, request, None),
+            Err(fault) if head.route.reserves_first() => {
+                (Document::default(), Request { least_input_tokens: text_tokens(bytes), ..Request::default() }, Some(fault))
+            }
             Err(refusal) => return Turn::refuse(&refusal, head.route.dialect, &head.request_id),
         };
         let limits = &snapshot.catalog.limits;
@@ -115,6 +121,7 @@ impl Call {
             snapshot,
             body,
             request,
+            fault,
             deadline,
             recalled: None,
             tier: None,
@@ -141,7 +148,7 @@ impl Call {
         let Some((stage, rest)) = self.stages.split_first() else { return Turn::done(Vec::new()) };
         self.stages = rest;
         match stage {
-            StageName::Authenticate | StageName::Record => self.next(world),
+            StageName::Authenticate | StageName::Record | StageName::List => self.next(world),
             StageName::Recall => recall::enter(self, world),
             StageName::Classify => classify::enter(self, world),
             StageName::Resolve => resolve::enter(self, world),
@@ -198,6 +205,18 @@ impl Call {
     #[must_use]
     pub fn release(&self) -> Option<Settlement> {
         self.settlement(settlement::End::Release(Release {}))
+    }
+
+    /// Gives back what is reserved by now: nothing where that is still to come.
+    #[must_use]
+    pub fn given_back(&self) -> Option<Settlement> {
+        if self.stages.contains(&StageName::Reserve) { None } else { self.release() }
+    }
+
+    /// The input tokens as estimated.
+    #[must_use]
+    pub fn input_tokens(&self) -> u64 {
+        input_tokens(&self.body).max(self.request.least_input_tokens)
     }
 
     /// Refuses the call where nothing is owed.

@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod authenticate;
 pub mod call;
 pub mod classify;
+pub mod list;
 pub mod lookup;
 pub mod near;
 pub mod outcome;

@@ -2,7 +2,7 @@
 
 use super::attempt::TO_CLIENT;
 use super::call::Call;
-use crate::dialect::{self, count_tokens, input_tokens, text_tokens};
+use crate::dialect::{self, count_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Headers, Response};
 use crate::price;
@@ -20,13 +20,12 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
     let mut headers = answer_headers(call, entry, dropped);
     headers.copy_allowed(&answer.headers, TO_CLIENT);
     let answer = Answer { headers: Headers::new(), ..answer };
-    let estimate = || Usage { input: input_tokens(&call.body), output: text_tokens(read.message_bytes), ..Usage::default() };
-    let usage = read.usage.unwrap_or_else(estimate);
+    let (usage, estimated) = used(call, entry, read);
     let cost = price::cost(&usage, &entry.model.prices);
     let settle = Settle {
         usage,
         cost_nano_usd: cost.0,
-        estimated: read.usage.is_none(),
+        estimated,
         store: store(call, entry, cost, read.complete.then_some(&answer.body)),
         ..ended(call, entry, world.now_ms())
     };
@@ -34,6 +33,16 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
         Some(settlement) => Turn::wait(Stage::Recording(Box::new(respond(call, headers, cost, answer))), Effect::Settle(settlement)),
         None => Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer))]),
     }
+}
+
+/// What an answer used, and whether something that it costs by was not told and is estimated.
+fn used(call: &Call, entry: &Entry, read: &dialect::Answer) -> (Usage, bool) {
+    let estimate = || Usage { input: call.input_tokens(), output: text_tokens(read.message_bytes), ..Usage::default() };
+    let usage = read.usage.unwrap_or_else(estimate);
+    let prices = &entry.model.prices;
+    let by_search_alone = read.searches.is_some() && prices.input == 0 && prices.output == 0;
+    let estimated = (read.usage.is_none() && !by_search_alone) || (read.searches.is_none() && prices.per_search > 0);
+    (Usage { searches: read.searches.unwrap_or(call.request.searches), ..usage }, estimated)
 }
 
 /// Answers with the estimate of the request's tokens.
@@ -85,7 +94,7 @@ pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8
 
 /// Settles a call that its caller ended after it was sent: nothing is known of the answer, so the input is charged as estimated.
 pub fn abandoned(call: &Call, entry: &Entry, now_ms: u64) -> Option<Settlement> {
-    let usage = Usage { input: input_tokens(&call.body), ..Usage::default() };
+    let usage = Usage { input: call.input_tokens(), searches: call.request.searches, ..Usage::default() };
     let settle = Settle {
         usage,
         cost_nano_usd: price::cost(&usage, &entry.model.prices).0,

@@ -3,9 +3,9 @@
 use super::call::Call;
 use super::near::{self, Comparing};
 use super::record;
+use super::resolve::allowed;
 use crate::config::OnFailure;
 use crate::control_plane;
-use crate::dialect::input_tokens;
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Headers, Reply, Response};
 use crate::price;
@@ -84,7 +84,7 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
         key_id: call.key.key_id.clone(),
         source: call.controls.source.clone(),
         call: call.facts(),
-        normal: alternative(call, &call.plan),
+        normal: normal(call),
         soft_cap: call
             .soft_cap_plan
             .first()
@@ -94,6 +94,16 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
         near: call.comparing.as_ref().and_then(Comparing::near),
         ..AdmitRequest::default()
     }
+}
+
+/// The call by its plan; where that is not decided yet, the most it can come to, and whichever credentials the project has.
+fn normal(call: &Call) -> Alternative {
+    if !call.head.route.reserves_first() {
+        return alternative(call, &call.plan);
+    }
+    let usable = |entry: &&Rc<Entry>| entry.serves(call.head.route.endpoint) && allowed(&call.key, &entry.model.name);
+    let usable: Vec<Rc<Entry>> = call.snapshot.all().filter(usable).cloned().collect();
+    Alternative { hold: hold(call, &usable), ..Alternative::default() }
 }
 
 /// The call by this plan.
@@ -114,7 +124,7 @@ pub(super) fn hold(call: &Call, plan: &[Rc<Entry>]) -> Hold {
     let money = plan.iter().map(|entry| worst(call, entry)).max().unwrap_or(NanoUsd::ZERO);
     let output_tokens = plan.iter().map(|entry| most_output_tokens(call, entry)).max().unwrap_or_default();
     Hold {
-        input_tokens: input_tokens(&call.body).min(MAX_HELD_TOKENS),
+        input_tokens: call.input_tokens().min(MAX_HELD_TOKENS),
         output_tokens: output_tokens.min(MAX_HELD_TOKENS),
         nano_usd: money.0.min(MAX_HELD_NANO_USD),
     }
@@ -127,7 +137,7 @@ fn most_output_tokens(call: &Call, entry: &Entry) -> u64 {
 
 /// The most this call is expected to cost on this entry.
 pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
-    price::worst(input_tokens(&call.body), most_output_tokens(call, entry), &entry.model.prices)
+    price::worst(call.input_tokens(), most_output_tokens(call, entry), call.request.searches, &entry.model.prices)
 }
 
 fn stored(call: &Call, hit: Hit) -> Response {

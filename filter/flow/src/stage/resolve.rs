@@ -14,21 +14,28 @@ pub const MAX_ENTRIES: usize = 4;
 
 /// Decides the plan, and the cheaper one past the project's soft cap.
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
+    if let Some(fault) = call.fault.take() {
+        return refuse(&call, &fault);
+    }
     let requested = call.tier.as_deref().unwrap_or(&call.request.model);
     let models = models(&call, requested);
     if models.is_empty() {
-        return call.refuse(&Refusal::ModelNotFound(requested.to_owned()));
+        return refuse(&call, &Refusal::ModelNotFound(requested.to_owned()));
     }
     let plan = plan(&call, models);
     if plan.is_empty() {
-        return call.refuse(&Refusal::ModelNotAllowed(requested.to_owned()));
+        return refuse(&call, &Refusal::ModelNotAllowed(requested.to_owned()));
     }
     match affordable(&call, plan) {
         Ok(plan) => call.plan = plan,
-        Err(refusal) => return call.refuse(&refusal),
+        Err(refusal) => return refuse(&call, &refusal),
     }
     call.soft_cap_plan = soft_cap_plan(&call);
     call.next(world)
+}
+
+fn refuse(call: &Call, refusal: &Refusal) -> Turn {
+    call.refuse_after(refusal, call.given_back())
 }
 
 /// The plan that a name stands for.
@@ -54,9 +61,8 @@ fn soft_cap_plan(call: &Call) -> Vec<Rc<Entry>> {
 
 /// The first entries that the key may use, each once.
 fn plan(call: &Call, models: Vec<Rc<Entry>>) -> Vec<Rc<Entry>> {
-    let allowed = |entry: &Rc<Entry>| call.key.allowed_models.is_empty() || call.key.allowed_models.contains(&entry.model.name);
     let mut plan: Vec<Rc<Entry>> = Vec::new();
-    for entry in models.into_iter().filter(allowed) {
+    for entry in models.into_iter().filter(|entry| allowed(&call.key, &entry.model.name)) {
         if plan.len() < MAX_ENTRIES && !plan.contains(&entry) {
             plan.push(entry);
         }
@@ -64,8 +70,13 @@ fn plan(call: &Call, models: Vec<Rc<Entry>>) -> Vec<Rc<Entry>> {
     plan
 }
 
+/// The key may use this catalog model.
+pub(super) fn allowed(key: &KeyRecord, model: &str) -> bool {
+    key.allowed_models.is_empty() || key.allowed_models.iter().any(|allowed| allowed == model)
+}
+
 /// The names of the chain for `requested`; a catalog model that no level matches is a chain of itself.
-fn chain(key: &KeyRecord, source: &str, snapshot: &Snapshot, requested: &str) -> Vec<String> {
+pub(super) fn chain(key: &KeyRecord, source: &str, snapshot: &Snapshot, requested: &str) -> Vec<String> {
     let project = &key.project_record;
     let rules = [project.sender_rules.get(source), Some(&key.rules), Some(&project.rules)];
     let by_rule = rules.into_iter().flatten().find_map(|rules| matching(rules, requested));
@@ -78,7 +89,7 @@ fn matching<'a>(rules: &'a Rules, requested: &str) -> Option<&'a [String]> {
 }
 
 /// The models that the names stand for; a rule may name a default chain. A name gone from the catalog stands for nothing.
-fn entries(snapshot: &Snapshot, names: &[String]) -> impl Iterator<Item = Rc<Entry>> {
+pub(super) fn entries(snapshot: &Snapshot, names: &[String]) -> impl Iterator<Item = Rc<Entry>> {
     names.iter().flat_map(|name| match snapshot.entry(name) {
         Some(entry) => vec![entry.clone()],
         None => snapshot.chain(name).unwrap_or_default().iter().filter_map(|model| snapshot.entry(model)).cloned().collect(),

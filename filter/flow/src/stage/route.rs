@@ -58,9 +58,9 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     };
     let (mut hops, mut state) = (Vec::new(), Vec::new());
     for (at, entry) in call.plan.clone().into_iter().enumerate() {
-        let hop = Hop::new(&call.head, &entry);
-        let dropped = match hop.dropped(&call.body) {
-            Ok(dropped) => dropped,
+        let hop = Hop::new(&call.head, &entry).and_then(|hop| Ok((hop.dropped(&call.body)?, hop)));
+        let (dropped, hop) = match hop {
+            Ok(hop) => hop,
             Err(refusal) => {
                 call.skip(&entry, "cannot_carry", None, world);
                 call.cannot_carry = Some(refusal);

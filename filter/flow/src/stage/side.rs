@@ -68,7 +68,7 @@ pub struct Ask {
 /// The money that an ask may cost.
 #[must_use]
 pub fn hold(entry: &Entry, input_tokens: u64, output_tokens: u64) -> Hold {
-    Hold { nano_usd: price::worst(input_tokens, output_tokens, &entry.model.prices).0, ..Hold::default() }
+    Hold { nano_usd: price::worst(input_tokens, output_tokens, 0, &entry.model.prices).0, ..Hold::default() }
 }
 
 /// The reservation of a call's side call.

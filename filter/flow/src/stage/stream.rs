@@ -5,7 +5,7 @@ use super::call::Call;
 use super::outcome::timeout_outcome;
 use super::record;
 use crate::breaker::{Lane, Outcome};
-use crate::dialect::{input_tokens, text_tokens};
+use crate::dialect::text_tokens;
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Failure};
 use crate::price;
@@ -75,7 +75,7 @@ impl Streaming {
             None => Way::Pass,
         };
         let mut call = call;
-        let input_tokens = input_tokens(&call.body);
+        let input_tokens = call.input_tokens();
         call.body.forget();
         call.attempts.push(Attempt { model: entry.model.name.clone(), outcome: "ok".into(), ms: 0 });
         let mut headers = record::answer_headers(&call, &entry, dropped);

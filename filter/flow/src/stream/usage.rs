@@ -5,7 +5,7 @@ use proxium_wire::Usage;
 use serde_json::Value;
 
 /// A whole number, also when written as a float.
-fn number(value: &Value, name: &str) -> Option<u64> {
+pub(crate) fn number(value: &Value, name: &str) -> Option<u64> {
     let value = value.get(name)?;
     // A count beyond a float's whole range makes no sense; the cast ends in range.
     value.as_u64().or_else(|| value.as_f64().filter(|number| *number >= 0.0 && *number < 1e15).map(|number| number as u64))
