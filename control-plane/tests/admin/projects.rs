@@ -17,7 +17,7 @@ async fn what_was_saved_is_shown_and_money_is_exact() {
     let shown = world.call(Method::GET, &format!("projects/{id}"), json!(null)).await.body;
     assert_eq!(shown, made.body);
     assert_eq!(shown["monthly_cap_usd"], "8999999.123456789");
-    assert_eq!(shown["cache"], json!({"exact": false, "ttl_s": 60}));
+    assert_eq!(shown["cache"], json!({"exact": false, "ttl_s": 60, "near": {"enabled": false, "threshold": 0.95}}));
     assert_eq!(shown["rules"], json!({"*": ["fast"], "gpt-5.1": ["small", "big"]}));
     let cap: String = world.redis.hget(name::project(&id), "monthly_cap").await.unwrap();
     assert_eq!(cap, "8999999123456789");

@@ -153,7 +153,7 @@ fn ask(call: &Call, classifier: &Classifier, entry: Rc<Entry>, world: &impl Worl
             ("/chat/completions", outgoing.body)
         }
     };
-    Some(Ask { path, input_tokens: text_tokens(body.len() as u64), entry, body, timeout_ms })
+    Some(Ask { path, input_tokens: text_tokens(body.len() as u64), entry, body, timeout_ms, own_timeout_ms: classifier.timeout_ms })
 }
 
 struct Prompt {

@@ -106,6 +106,7 @@ impl Comparing {
             body: body.to_string().into_bytes(),
             input_tokens: self.input_tokens(),
             timeout_ms,
+            own_timeout_ms: most_ms,
         })
     }
 }

@@ -63,6 +63,8 @@ pub struct Ask {
     pub input_tokens: u64,
     /// The longest it may take.
     pub timeout_ms: u64,
+    /// The same where no caller is in a hurry: who is must not open the breaker for others.
+    pub own_timeout_ms: u64,
 }
 
 /// The money that an ask may cost.
@@ -87,12 +89,13 @@ pub struct Side {
     is_probe: bool,
     input_tokens: u64,
     timeout_ms: u64,
+    own_timeout_ms: u64,
     sent_ms: u64,
 }
 
 /// Makes a side call whose money is held; without it if nobody may be asked.
 pub fn start(call: Box<Call>, purpose: Purpose, ask: Option<Ask>, admitted: &Admitted, world: &impl World) -> Turn {
-    let Some(Ask { entry, path, body, input_tokens, timeout_ms }) = ask else { return unmade(call, purpose, world) };
+    let Some(Ask { entry, path, body, input_tokens, timeout_ms, own_timeout_ms }) = ask else { return unmade(call, purpose, world) };
     let provider = &entry.provider.name;
     let own = admitted.credentials.iter().find(|credential| credential.provider == *provider);
     let secret = match own {
@@ -122,7 +125,7 @@ pub fn start(call: Box<Call>, purpose: Purpose, ask: Option<Ask>, admitted: &Adm
         headers.add(name, value);
     }
     let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body, timeout_ms };
-    let side = Side { call, purpose, entry, lane, is_probe, input_tokens, timeout_ms, sent_ms: world.now_ms() };
+    let side = Side { call, purpose, entry, lane, is_probe, input_tokens, timeout_ms, own_timeout_ms, sent_ms: world.now_ms() };
     Turn::wait(Stage::Siding(Box::new(side)), Effect::Call(callout))
 }
 
@@ -152,7 +155,7 @@ impl Side {
     pub fn reply(self, reply: Reply, world: &impl World) -> Turn {
         match reply {
             Reply::Failed(Failure::Timeout) => {
-                let outcome = timeout_outcome(self.timeout_ms, self.timeout_ms);
+                let outcome = timeout_outcome(self.timeout_ms, self.own_timeout_ms);
                 self.failed(Miss { outcome, ..Miss::failure(Failure::Timeout.name()) }, world)
             }
             Reply::Failed(failure) => self.failed(Miss::failure(failure.name()), world),
