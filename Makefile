@@ -14,8 +14,10 @@ export PROXIUM_WASM ?= $(CURDIR)/$(WASM)
 
 redis = redis=$$(.dev/tools redis); export PROXIUM_REDIS_SERVER=$$redis
 envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
-clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); minilm=$$(.dev/tools minilm); \
-	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent PROXIUM_MINILM=$$minilm
+clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); \
+	minilm=$$(.dev/tools minilm); chromium=$$(.dev/tools chromium); browser=$$(.dev/tools browser); \
+	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent \
+	PROXIUM_CHROMIUM=$$chromium PROXIUM_BROWSER=$$browser PROXIUM_MINILM=$$minilm
 
 .PHONY: help build run up down test test-unit test-wasm test-e2e test-chaos bench check
 

@@ -34,7 +34,9 @@ pub enum Port {
 }
 
 impl Port {
-    const fn name(self) -> &'static str {
+    /// The name in metrics and spans.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Internal => "internal",
             Self::Admin => "admin",

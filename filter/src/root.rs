@@ -1,5 +1,6 @@
 //! The root context of a worker: plugin configuration, snapshot poll, outbox drain.
 
+use crate::breakers;
 use crate::downstream::Downstream;
 use crate::handover;
 use crate::host::{self, Metric};
@@ -41,7 +42,10 @@ impl Root {
         }
         self.next_poll_ms = now_ms.saturating_add(POLL_MS);
         let (catalog_revision, cursor) = host.vm.known_revision();
-        let callout = callout(&host.config, path::SNAPSHOT, None, &SnapshotRequest { catalog_revision, cursor }, TIMEOUT_MS);
+        let breakers = breakers::not_closed();
+        let node = if breakers.is_empty() { String::new() } else { breakers::envoy_id() };
+        let request = SnapshotRequest { catalog_revision, cursor, breakers, node };
+        let callout = callout(&host.config, path::SNAPSHOT, None, &request, TIMEOUT_MS);
         self.poll = host::dispatch(&callout).map(|token| (token, ControlCall::of(&callout, &host.config.control_plane_cluster)));
     }
 

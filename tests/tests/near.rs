@@ -5,9 +5,10 @@
 
 use fred::prelude::*;
 use proxium::store::name;
-use proxium_e2e::{BOUND, Call, Key, MiniLm, Response, Stack, binaries, catalog, eventually};
+use proxium_e2e::{Call, Key, MiniLm, Response, Stack, binaries, catalog};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 /// A pair of `near/pairs.txt`.
 struct Pair {
@@ -52,6 +53,27 @@ async fn in_turns(stack: &Stack, calls: Vec<Call>) -> Vec<Response> {
     answers
 }
 
+/// Asks all first questions, then all second ones; nothing if a vector was not made or kept.
+async fn measure(stack: &Stack, key: &Key, pairs: &[Pair]) -> Option<[Vec<Response>; 2]> {
+    let calls = |which: usize| pairs.iter().enumerate().map(|(number, pair)| call(key, number, &pair.questions[which])).collect();
+    let first = in_turns(stack, calls(0)).await;
+    assert!(first.iter().all(|answer| answer.header("x-proxium-cache") == Some("miss")));
+    let redis = stack.redis_client().await;
+    let until = Instant::now() + Duration::from_secs(10);
+    while redis.zcard::<usize, _>(name::vectors(&key.project)).await.ok()? < pairs.len() {
+        if Instant::now() > until {
+            return None;
+        }
+        tokio::task::yield_now().await;
+    }
+    let second = in_turns(stack, calls(1)).await;
+    let embedded = || async {
+        let ledger = stack.ledger(&key.project).await;
+        ledger.iter().filter(|record| record["endpoint"] == "embeddings").count() + stack.due(&key.project).await.len() >= 2 * pairs.len()
+    };
+    embedded().await.then_some([first, second])
+}
+
 /// The cosines of the pairs, by the provider itself.
 async fn cosines(provider: &MiniLm, pairs: &[Pair]) -> Vec<f64> {
     let texts: Vec<&str> = pairs.iter().flat_map(|pair| &pair.questions).map(|question| parts(question).1).collect();
@@ -75,19 +97,18 @@ async fn of_two_hundred_pairs_only_paraphrases_share_an_answer() {
         })
         .start()
         .await;
-    let key = stack.key_with(json!({"cache": {"near": {"enabled": true}}}), json!({})).await;
     let pairs = pairs();
     assert_eq!(pairs.len(), 200);
-
-    let calls = |which: usize| pairs.iter().enumerate().map(|(number, pair)| call(&key, number, &pair.questions[which])).collect();
-    let first = in_turns(&stack, calls(0)).await;
-    assert!(first.iter().all(|answer| answer.header("x-proxium-cache") == Some("miss")));
-    let redis = stack.redis_client().await;
-    eventually("all questions are kept", BOUND, || async {
-        redis.zcard::<u64, _>(name::vectors(&key.project)).await.is_ok_and(|count| count == 200)
-    })
-    .await;
-    let second = in_turns(&stack, calls(1)).await;
+    // Again where a busy machine kept some vector from being made or stored: that would say nothing of the pair.
+    let mut measured = None;
+    for _ in 0..3 {
+        let key = stack.key_with(json!({"cache": {"near": {"enabled": true}}}), json!({})).await;
+        measured = measure(&stack, &key, &pairs).await;
+        if measured.is_some() {
+            break;
+        }
+    }
+    let [first, second] = measured.expect("every vector is made");
 
     // Kind to: pairs, as near as the threshold, answered from the store.
     let mut table: BTreeMap<&str, [u32; 3]> = BTreeMap::new();

@@ -59,7 +59,7 @@ struct PluginConfig<'a> {
 }
 
 /// The paths that the filter lets on to a route, once it knows where to.
-const STREAM_PATHS: &[&str] = &["/v1/chat/completions", "/v1/messages"];
+const STREAM_PATHS: &[&str] = &["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
 /// The filter's plan has so many entries: the cluster of each attempt is a slot of filter state.
 const SLOTS: [u8; 4] = [0, 1, 2, 3];

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod audit;
+pub mod breakers;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
@@ -13,9 +14,12 @@ pub mod memories;
 pub mod money;
 pub mod projects;
 pub mod record;
+pub mod refusals;
 mod reservations;
+pub mod responses;
 mod scripts;
 pub mod senders;
+pub mod sessions;
 pub mod spend;
 pub mod tokens;
 pub mod vectors;
@@ -85,6 +89,8 @@ pub mod name {
     pub const AUDIT: &str = "px:audit";
     /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
     pub const TOKENS: &str = "px:tokens";
+    /// Hash `<Envoy>|<credential>` to `<open until, ms>|<told at, ms>`, of breakers that are not closed.
+    pub const BREAKERS: &str = "px:breakers";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 
@@ -92,6 +98,12 @@ pub mod name {
     #[must_use]
     pub fn key_hash(hash: &str) -> String {
         format!("px:keyhash:{hash}")
+    }
+
+    /// The console's session with this SHA-256 (lower-case hex) of its cookie.
+    #[must_use]
+    pub fn session(hash: &str) -> String {
+        format!("px:session:{hash}")
     }
 
     /// What stands before every name of a project; scripts build the names of reservations from it.
@@ -123,8 +135,8 @@ pub mod name {
         sender(source) = "sender:{}";
         /// Hash provider to sealed secret.
         credentials() = "credentials";
-        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `no_credentials` (until the project has its first); made with the project,
-        /// without expiry.
+        /// Hash `month`, `spend` and `held` (nano-USD), `clock_ms`, `ends_ms` and `ends_of` (when the month ends, by which reset day),
+        /// `no_credentials` (until the project has its first); made with the project, without expiry.
         state() = "state";
         /// Hash of a key's sliding windows.
         key_window(key_id) = "window:key:{}";
@@ -144,12 +156,16 @@ pub mod name {
         memory_owners() = "memories";
         /// Hash of owners to how often memories of theirs were deleted.
         memory_deletions() = "memories:deletions";
+        /// Who keeps a response of `/v1/responses`: a [`proxium_wire::ResponseOwner`].
+        response(id) = "response:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
         /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.
         spend_day(day) = "spend:day:{}";
         /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
+        /// Hash limit to how often it refused on a day (`20261130`).
+        refused_day(day) = "refused:day:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).

@@ -3,12 +3,12 @@
 use super::answers::Answers;
 use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, memories, name, reservations, spend};
+use super::{StoreError, memories, name, reservations, responses, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Call, Endpoint, Hit, NanoUsd, SettleReply, SettleRequest, Settlement, Store, StoredAnswer,
-    admit_reply::Outcome, settlement::End,
+    AdmitReply, AdmitRequest, Alternative, Call, Endpoint, Hit, NanoUsd, ResponseOwner, SettleReply, SettleRequest, Settlement, Store,
+    StoredAnswer, admit_reply::Outcome, settlement::End,
 };
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -97,6 +97,12 @@ impl Money {
         let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
         let cheaper_way = cheaper_way.map(|alternative| way(cheaper, charge_ppm, alternative));
         match reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), &open).await? {
+            Admission::Other(Outcome::Admitted(mut admitted)) => {
+                if !request.previous_response_id.is_empty() {
+                    admitted.previous_response = responses::find(&self.redis, &request.project, &request.previous_response_id).await?;
+                }
+                Ok(AdmitReply { outcome: Some(Outcome::Admitted(admitted)) })
+            }
             Admission::Other(outcome) => Ok(AdmitReply { outcome: Some(outcome) }),
             Admission::Hit { soft_cap, rate_limit } => {
                 let taken = found.filter(|found| found.of_cheaper == soft_cap);
@@ -208,6 +214,10 @@ impl Money {
         match &settlement.end {
             Some(End::Settle(settle)) => {
                 let new = reservations::settle(&self.redis, &self.scripts, settlement, settle).await?;
+                if !settle.response_id.is_empty() {
+                    let owner = ResponseOwner { provider: settle.provider.clone(), own_credential: settle.own_credential };
+                    responses::keep(&self.redis, &settlement.project, &settle.response_id, &owner).await?;
+                }
                 // Only with its first settlement: a repeated one must not bring back what was purged meanwhile.
                 if let (true, Some(store)) = (new, &settle.store)
                     && let Err(error) = self.keep(&settlement.project, store).await

@@ -109,7 +109,12 @@ pub(super) async fn reserve(
                 .filter_map(|pair| if let [provider, sealed] = pair { Some((provider, sealed)) } else { None })
                 .map(|(provider, sealed)| Ok(OwnCredential { provider: provider.clone(), secret: open(provider, sealed)? }))
                 .collect::<Result<_, StoreError>>()?;
-            Outcome::Admitted(Admitted { soft_cap: reply.number(3)? == 1, credentials, rate_limit: reply.rate_limit()? })
+            Outcome::Admitted(Admitted {
+                soft_cap: reply.number(3)? == 1,
+                credentials,
+                rate_limit: reply.rate_limit()?,
+                previous_response: None,
+            })
         }
         "hit" => return Ok(Admission::Hit { soft_cap: reply.number(3)? == 1, rate_limit: reply.rate_limit()? }),
         "refused" => Outcome::Refused(Refused {

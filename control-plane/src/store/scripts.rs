@@ -4,7 +4,8 @@ use super::{StoreError, name};
 use fred::prelude::*;
 use fred::types::scripts::Script;
 
-const COMMON: &str = include_str!("lua/common.lua");
+/// What stands before each.
+const COMMON: &str = concat!(include_str!("lua/calendar.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
 
 /// The scripts, ready to be called by their hash; one that Redis does not know (yet, or after a restart) is loaded on the way.
 /// They need Redis 7 (flags of scripts).

@@ -212,5 +212,6 @@ pub fn settled((input, output): (u64, u64), cost: i64, store: Option<Store>) -> 
         ],
         latency_ms: 352,
         store,
+        ..Settle::default()
     }
 }

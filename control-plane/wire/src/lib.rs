@@ -15,15 +15,15 @@ mod settle;
 mod snapshot;
 
 pub use admit::{
-    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Embed, Hit, Hold, Limit, Near, OwnCredential, RateLimit, Refused, StoredAnswer,
-    Window, admit_reply,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Embed, Hit, Hold, Limit, Near, OwnCredential, RateLimit, Refused, ResponseOwner,
+    StoredAnswer, Window, admit_reply,
 };
 pub use catalog::{Breaker, Catalog, Classifier, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
 pub use recall::{Memory, MemoryStamp, RecallReply, RecallRequest};
 pub use settle::{Attempt, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, Vector, settlement};
-pub use snapshot::{Change, SnapshotReply, SnapshotRequest, change};
+pub use snapshot::{Change, OpenBreaker, SnapshotReply, SnapshotRequest, change};
 
 /// Carries the secret that filters and control planes share.
 pub const SECRET_HEADER: &str = "x-proxium-secret";

@@ -85,6 +85,12 @@ pub struct Settle {
     /// Keep this answer.
     #[prost(message, optional, tag = "10")]
     pub store: Option<Store>,
+    /// The id under which the provider keeps the answer; empty: it keeps none. The project may go on from it.
+    #[prost(string, tag = "120")]
+    pub response_id: String,
+    /// The provider was called with the project's own credential.
+    #[prost(bool, tag = "121")]
+    pub own_credential: bool,
 }
 
 /// Tokens by kind. The kinds are disjoint but for reasoning, which is part of the output.

@@ -11,6 +11,23 @@ pub struct SnapshotRequest {
     /// [`SnapshotReply::cursor`] of the last answer.
     #[prost(string, tag = "2")]
     pub cursor: String,
+    /// Breakers that are not closed, for people to see.
+    #[prost(message, repeated, tag = "180")]
+    pub breakers: Vec<OpenBreaker>,
+    /// Which Envoy asks, by the id it gives itself; empty without breakers.
+    #[prost(string, tag = "181")]
+    pub node: String,
+}
+
+/// A breaker that is open or half-open.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct OpenBreaker {
+    /// `<provider>` for the platform's credential, `<project>/<provider>` for a project's own.
+    #[prost(string, tag = "1")]
+    pub credential: String,
+    /// Open until this instant, in milliseconds since 1970, then half-open.
+    #[prost(uint64, tag = "2")]
+    pub until_ms: u64,
 }
 
 /// The state of things; only what is new when the asker knows the rest.

@@ -35,6 +35,7 @@ pub mod question;
 pub mod refusal;
 pub mod request;
 pub mod snapshot;
+pub mod speaks;
 pub mod sse;
 pub mod stage;
 pub mod stream;

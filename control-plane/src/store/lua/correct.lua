@@ -4,6 +4,7 @@
 --
 -- Answers 'done' (also the second time), 'gone', 'state_missing'.
 
+local books = books()
 local id = ARGV[1]
 local project, why_not = open_project()
 if not project then return why_not end
@@ -11,8 +12,8 @@ if redis.call('EXISTS', name('reservation', id)) == 1 then return 'done' end
 
 local record = { key_id = ARGV[2], source = ARGV[3], month = project.month, at = project.now }
 book(project, project.month, ARGV[4])
-append(id, record, {
+books.append(id, record, {
   kind = 'correction', cost = ARGV[4], calls = 0, tokens = 0, input = 0, output = 0, model = '',
 }, { 'note', ARGV[5] })
-finish(id, record, 'settled')
+books.finish(id, record, 'settled')
 return 'done'

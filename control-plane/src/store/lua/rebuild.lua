@@ -5,6 +5,7 @@
 -- Answers {'done'} (also if it was there), {'sum', month, start_ms}: sum the ledger's records of this month, none of which is older than
 -- that, and come again; {'no_evidence'}: neither is there, and absence is never taken for a spend of zero; {'gone'}.
 
+local books, calendar = books(), calendar()
 local _, why_not = open_project()
 if why_not ~= 'state_missing' then return { why_not or 'done' } end
 
@@ -19,17 +20,17 @@ for _, newest in ipairs(redis.call('XREVRANGE', name('ledger'), '+', '-', 'COUNT
     if field == 'month' then newest_month = value or 0 end
   end
 end
-local month = max(period_of(clock, reset_day), newest_month)
+local month = max(calendar.period_of(clock, reset_day), newest_month)
 
 local spend = redis.call('HGET', name('spend_month', month), 'spend')
 if not spend then
   if redis.call('EXISTS', name('ledger')) == 0 then return { 'no_evidence' } end
   if tonumber(ARGV[2]) ~= month then
-    return { 'sum', month, first_day(floor(month / 100), month % 100, reset_day) * DAY_MS }
+    return { 'sum', month, calendar.first_day(floor(month / 100), month % 100, reset_day) * DAY_MS }
   end
   spend = ARGV[1]
   redis.call('HSET', name('spend_month', month), 'spend', spend)
 end
 redis.call('HSET', name('state'), 'month', month, 'spend', spend, 'held', '0', 'clock_ms', clock)
-recount_held(month)
+books.recount_held(month)
 return { 'done' }

@@ -24,6 +24,28 @@ local function alternative(at)
   return { kind = kind, tokens = tonumber(tokens), money = money, neg_money = neg_money, input = input, output = output, model = model }
 end
 
+-- ---- Calls at once ----
+--
+-- Sets of ids rather than counters: nothing that is repeated or comes late can make them drift from the reservations' own states. There is
+-- a set only where there is such a ceiling: the first admission under it makes the set of the holds there are, with an empty id in it as
+-- the sign that it is made. Whoever writes ceilings removes the set.
+
+-- How many calls of an owner are held. `field` of their records names it, `in_set` is the field that says that they are in the set.
+local function calls_at_once(owner)
+  local size = redis.call('SCARD', owner.set)
+  if size > 0 then return size - 1 end
+  redis.call('SADD', owner.set, '')
+  for _, id in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
+    local record = redis.call('HMGET', name('reservation', id), 'state', owner.field, 'calls')
+    if record[1] == 'held' and record[2] == owner.id and record[3] ~= '0' then
+      redis.call('SADD', owner.set, id)
+      redis.call('HSET', name('reservation', id), owner.in_set, '1')
+      size = size + 1
+    end
+  end
+  return size
+end
+
 local project, why_not = open_project()
 if not project then return { why_not == 'gone' and 'invalid_key' or why_not } end
 local now = project.now
@@ -91,8 +113,8 @@ local function reply(outcome, ...)
   return { outcome, least_left(1, TOKENS - 1), least_left(TOKENS, TOKENS), ... }
 end
 
-local before = redis.pcall('HMGET', name('reservation', id), 'state', 'kind', 'soft_cap')
-if before.err or before[1] then
+if redis.call('EXISTS', name('reservation', id)) == 1 then
+  local before = redis.pcall('HMGET', name('reservation', id), 'state', 'kind', 'soft_cap')
   -- The same message again, or one that comes too late.
   if before[1] == 'held' then return reply('admitted', tonumber(before[3]) or 0, credentials()) end
   if before[1] == 'settled' and before[2] == 'hit' and want.kind == 'hit' then return reply('hit', tonumber(before[3]) or 0) end
@@ -112,7 +134,7 @@ end
 local function until_room(window, key_of_window, limit, need)
   if limit == 0 then return nil end
   local ceiling, slots = window.ceiling, {}
-  for s = 0, BUCKETS - 1 do slots[s + 1] = slot(ceiling, s) end
+  for s = 0, BUCKETS - 1 do slots[s + 1] = ceiling.tag .. s end
   local counts = redis.call('HMGET', key_of_window, unpack(slots))
   local left = window.sum
   for b = window.bucket - BUCKETS + 1, window.head do
@@ -125,7 +147,7 @@ end
 
 local money = tonumber(want.money) + (side_call and tonumber(ARGV[25]) or 0)
 if project.cap and committed + money > project.cap then
-  refuse('monthly_cap', 0, money <= project.cap and period_end(project.month, project.reset_day) - now or nil)
+  refuse('monthly_cap', 0, money <= project.cap and project.ends - now or nil)
 end
 
 for _, owner in ipairs(owners) do
@@ -137,8 +159,8 @@ for _, owner in ipairs(owners) do
       local need = (i ~= TOKENS or want.kind == 'hit') and 1 or want.tokens
       if i == TOKENS and side_call then need = max(1, tonumber(ARGV[24])) end
       if i == TOKENS and window.sum == 0 then
-        need = min(need, limit)
-        owner.tokens = min(want.tokens, limit)
+        need = math.min(need, limit)
+        owner.tokens = math.min(want.tokens, limit)
       end
       if limit == 0 or window.sum + need > limit then
         refuse(window.ceiling.name, owner.of_sender, until_room(window, owner.windows.key, limit, need))
@@ -155,42 +177,40 @@ if refusal then return reply('refused', refusal[1], refusal[2], wait) end
 
 -- ---- The hold; of a hit, the charge ----
 
-local record = {
-  state = want.kind == 'hit' and 'settled' or 'held', kind = want.kind, soft_cap = past_soft_cap, key_id = key_id, source = source,
-  at = now, month = project.month, calls = ARGV[5], tokens = side_call and 0 or owners[1].tokens, hold = want.money,
-  neg_hold = want.neg_money, input = want.input, output = want.output, endpoint = ARGV[6], requested_model = ARGV[7],
-  resolved_model = want.model, end_user = ARGV[8], started_at_ms = ARGV[9],
-}
+local more = {}
+local function also(field, value)
+  more[#more + 1], more[#more + 2] = field, value
+end
 if not side_call then
   for _, owner in ipairs(owners) do
     count(project, owner.windows, 1, owner.tokens)
     if owner.ceilings[PARALLEL] and want.kind == 'call' then
       redis.call('SADD', owner.set, id)
-      record[owner.in_set] = '1'
+      also(owner.in_set, '1')
     end
   end
   -- Its presence says that the sender counted this call.
-  if owners[2] then record.sender_tokens = owners[2].tokens end
+  if owners[2] then also('sender_tokens', owners[2].tokens) end
 end
-local flat = {}
-for field, value in pairs(record) do
-  flat[#flat + 1] = field
-  flat[#flat + 1] = value
-end
-redis.call('HSET', name('reservation', id), unpack(flat))
+local reservation = name('reservation', id)
+redis.call('HSET', reservation, 'state', want.kind == 'hit' and 'settled' or 'held', 'kind', want.kind, 'soft_cap', past_soft_cap,
+  'key_id', key_id, 'source', source, 'at', now, 'month', project.month, 'calls', ARGV[5], 'tokens', side_call and 0 or owners[1].tokens,
+  'hold', want.money, 'neg_hold', want.neg_money, 'input', want.input, 'output', want.output, 'endpoint', ARGV[6],
+  'requested_model', ARGV[7], 'resolved_model', want.model, 'end_user', ARGV[8], 'started_at_ms', ARGV[9], unpack(more))
 
 if want.kind == 'hit' then
   book(project, project.month, want.money)
-  local more = call_of(record)
-  for _, text in ipairs({ 'cached', '1', 'charged', '1' }) do more[#more + 1] = text end
-  append(id, record, {
+  local books = books()
+  local record = books.read_reservation(id)
+  local fields = books.call_of(record)
+  for _, text in ipairs({ 'cached', '1', 'charged', '1' }) do fields[#fields + 1] = text end
+  books.append(id, record, {
     kind = 'hit', cost = want.money, calls = 1, tokens = 0, input = 0, output = 0, model = want.model, answers = 1, cached = 1,
-  }, more)
-  redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+  }, fields)
+  redis.call('PEXPIRE', reservation, KEEP_MS)
   return reply('hit', past_soft_cap)
 end
 
 book(project, project.month, nil, want.money)
-redis.call('PEXPIRE', name('reservation', id), KEEP_HELD_MS)
 redis.call('ZADD', name('due'), now + tonumber(ARGV[4]), id)
 return reply('admitted', past_soft_cap, credentials())

@@ -5,6 +5,7 @@
 -- A reset changes no cost that was recorded: what no longer counts towards the caps of this month is the record's `forgiven_nano_usd`.
 -- Resetting the month also makes a state that was lost, on the word of whoever asks. Answers 'done', 'gone', 'state_missing'.
 
+local books = books()
 local what, key_id, source = ARGV[2], ARGV[3], ARGV[4]
 local of_all = key_id == '' and source == ''
 local the_month = what == 'monthly_cap' or (what == 'all' and of_all)
@@ -13,7 +14,7 @@ local project, why_not = open_project()
 if why_not == 'state_missing' and the_month then
   redis.call('HSET', name('state'), 'month', '0', 'spend', '0', 'held', '0', 'clock_ms', '0')
   project = open_project()
-  recount_held(project.month)
+  books.recount_held(project.month)
 elseif not project then
   return why_not
 end
@@ -48,7 +49,7 @@ if what ~= 'monthly_cap' then
   end
 end
 
-append(ARGV[1], { key_id = key_id, source = source, month = project.month, at = project.now }, {
+books.append(ARGV[1], { key_id = key_id, source = source, month = project.month, at = project.now }, {
   kind = 'reset', cost = '0', calls = 0, tokens = 0, input = 0, output = 0, model = '',
 }, { 'window', what, 'forgiven_nano_usd', forgiven, 'note', ARGV[5] })
 return 'done'

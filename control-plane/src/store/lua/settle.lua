@@ -6,6 +6,7 @@
 --
 -- Answers 'recorded', 'nothing' (it had been settled or released), 'gone' (no such project), 'state_missing'.
 
+local books = books()
 local id, cost, tokens = ARGV[1], ARGV[4], tonumber(ARGV[5])
 local entry = {
   kind = 'call', cost = cost, calls = 1, tokens = tokens, input = ARGV[6], output = ARGV[7], cached_input = ARGV[8],
@@ -15,7 +16,7 @@ local entry = {
 local project, why_not = read_state()
 if not project then return why_not end
 
-local record = read_reservation(id)
+local record = books.read_reservation(id)
 if record.state == 'settled' or record.state == 'released' then return 'nothing' end
 
 if not record.state then
@@ -38,14 +39,14 @@ else
     -- It expired and was charged at its estimate: record the difference.
     book(project, record.month, cost)
     book(project, record.month, record.neg_hold)
-    entry.kind, entry.cost = 'correction', difference(id, cost, record.neg_hold)
+    entry.kind, entry.cost = 'correction', books.difference(id, cost, record.neg_hold)
     entry.calls, entry.answers, entry.tokens = 0, 0, tokens - record.tokens
     entry.input, entry.output = ARGV[6] - record.input, ARGV[7] - record.output
     entry.estimated = entry.estimated - record.calls
   end
-  recount_reservation(record, 0, tokens - record.tokens, tokens - (record.sender_tokens or 0))
+  books.recount_reservation(record, 0, tokens - record.tokens, tokens - (record.sender_tokens or 0))
 end
 
-append(id, record, entry, { unpack(ARGV, 12) })
-finish(id, record, 'settled')
+books.append(id, record, entry, { unpack(ARGV, 12) })
+books.finish(id, record, 'settled')
 return 'recorded'

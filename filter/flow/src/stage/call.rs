@@ -13,6 +13,8 @@ use crate::message::{Answer, Headers};
 use crate::refusal::Refusal;
 use crate::request::{Controls, Head};
 use crate::snapshot::{Entry, Snapshot};
+use crate::speaks::Speaks;
+use crate::translate::Between;
 use crate::world::{KeyHash, World};
 use proxium_wire::{Admitted, Attempt, KeyRecord, Release, Settlement, settlement};
 use std::rc::Rc;
@@ -156,6 +158,18 @@ impl Call {
             StageName::Reserve => reserve::enter(self, world),
             StageName::Attempt if route::applies(&self, world) => route::enter(self, world),
             StageName::Attempt => attempt::run(self, 0, world),
+        }
+    }
+
+    /// Who the client and an entry's provider are to each other.
+    #[must_use]
+    pub fn between<'a>(&'a self, entry: &'a Entry) -> Between<'a> {
+        let route = &self.head.route;
+        Between {
+            client: route.speaks,
+            provider: Speaks::of(&entry.provider, route),
+            model: &entry.model.upstream,
+            request_id: &self.head.request_id,
         }
     }
 

@@ -27,6 +27,7 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
         cost_nano_usd: cost.0,
         estimated,
         store: store(call, entry, cost, read.complete.then_some(&answer.body)),
+        response_id: read.response_id.clone(),
         ..ended(call, entry, world.now_ms())
     };
     match call.settlement(End::Settle(Box::new(settle))) {
@@ -65,7 +66,7 @@ pub fn answer_headers(call: &Call, entry: &Entry, dropped: &[String]) -> Headers
 /// A whole answer as the client wants it: as it is, or replayed as a stream.
 pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, answer: Answer) -> Response {
     if call.request.stream
-        && let Some(body) = stream::replay(call.head.route.dialect, &answer.body, call.request.include_usage)
+        && let Some(body) = stream::replay(call.head.route.speaks, &answer.body, call.request.include_usage)
     {
         headers.set("content-type", "text/event-stream");
         return Response { status: answer.status, headers, body };
@@ -111,6 +112,7 @@ pub fn ended(call: &Call, entry: &Entry, now_ms: u64) -> Settle {
         call: call.facts(),
         model: entry.model.name.clone(),
         provider: entry.provider.name.clone(),
+        own_credential: call.owns_credential(&entry.provider.name),
         attempts: call.attempts.clone(),
         latency_ms: now_ms.saturating_sub(call.head.arrived_ms),
         ..Settle::default()

@@ -90,6 +90,7 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
             .first()
             .map(|first| Alternative { resolved_model: first.model.name.clone(), ..alternative(call, &call.soft_cap_plan) }),
         hold_ms: left_ms + HOLD_GRACE_MS,
+        previous_response_id: call.request.previous_response_id.clone(),
         embed: call.comparing.as_ref().and_then(|comparing| comparing.embed(call)),
         near: call.comparing.as_ref().and_then(Comparing::near),
         ..AdmitRequest::default()

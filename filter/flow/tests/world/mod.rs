@@ -76,6 +76,7 @@ pub fn catalog() -> Catalog {
         path_prefix: "/v1".into(),
         stream_cluster: format!("provider-{name}-stream"),
         credential: Some(format!("sk-{name}")),
+        chat_only: false,
     };
     Catalog {
         providers: vec![provider("one"), provider("two"), provider("three")],

@@ -1,6 +1,6 @@
 //! `Admit` alone over HTTP/2, and its bare script over one connection of Redis, with as many under way.
 
-use super::counts::Monitor;
+use super::counts::{Monitor, quoted};
 use super::servers::Servers;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -30,7 +30,7 @@ pub struct Admit {
 
 /// What the other process is told.
 #[derive(Serialize, Deserialize)]
-struct Order {
+pub struct Order {
     control_plane: SocketAddr,
     redis: SocketAddr,
     project: String,
@@ -40,7 +40,15 @@ struct Order {
     bare: Option<Vec<String>>,
 }
 
-fn request(project: &str, key_id: &str, id: String) -> AdmitRequest {
+impl Order {
+    /// Of a script alone.
+    pub const fn bare(redis: SocketAddr, call: Vec<String>, seconds: f64) -> Self {
+        Self { control_plane: redis, redis, project: String::new(), key_id: String::new(), seconds, bare: Some(call) }
+    }
+}
+
+/// An admission that holds little.
+pub fn request(project: &str, key_id: &str, id: String) -> AdmitRequest {
     AdmitRequest {
         id,
         project: project.into(),
@@ -69,9 +77,7 @@ pub async fn measure(servers: &Servers, seconds: f64, rounds: usize) -> Admit {
     let reply: AdmitReply = control_plane.tell(path::ADMIT, &request(project, key_id, "req_bench".into())).await.expect("an admission");
     assert!(matches!(reply.outcome, Some(Outcome::Admitted(_))), "{reply:?}");
     let lines = monitor.lines(project);
-    let line = lines.iter().find(|line| line.contains("\"EVALSHA\"") && line.contains("req_bench")).expect("the script's call");
-    // `+<time> [0 <address>] "EVALSHA" "<hash>" …`; none of the values here holds a quote.
-    let call: Vec<String> = line.trim_end().split('"').skip(1).step_by(2).map(Into::into).collect();
+    let call = script_call(&lines);
     let mut admit = Admit::default();
     for _ in 0..rounds {
         for bare in [None, Some(call.clone())] {
@@ -84,14 +90,26 @@ pub async fn measure(servers: &Servers, seconds: f64, rounds: usize) -> Admit {
                 seconds,
                 bare,
             };
-            let this = std::env::current_exe().expect("this program");
-            let order = serde_json::to_string(&order).expect("JSON");
-            let output =
-                Command::new(this).args(["admit", &order]).stdin(Stdio::null()).stderr(Stdio::inherit()).output().await.expect("it runs");
-            rates.push(String::from_utf8_lossy(&output.stdout).trim().parse().expect("a rate"));
+            rates.push(rate(&order).await);
         }
     }
     admit
+}
+
+/// The script's call among what Redis was seen to run: `+<time> [0 <address>] "EVALSHA" "<hash>" …`
+pub fn script_call(lines: &[String]) -> Vec<String> {
+    let of_script = |line: &&String| line.contains("\"EVALSHA\"") && line.contains("req_bench");
+    // The first try may have had to load the script.
+    let line = lines.iter().rfind(of_script).expect("the script's call");
+    quoted(line)
+}
+
+/// What the other process measures.
+pub async fn rate(order: &Order) -> f64 {
+    let this = std::env::current_exe().expect("this program");
+    let order = serde_json::to_string(order).expect("JSON");
+    let output = Command::new(this).args(["admit", &order]).stdin(Stdio::null()).stderr(Stdio::inherit()).output().await.expect("it runs");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a rate")
 }
 
 /// The other process: prints a rate.

@@ -3,7 +3,7 @@
 use super::load::{Load, NUMBER, Order};
 use super::report::Results;
 use super::servers::Servers;
-use super::{Options, admit, counts};
+use super::{Options, admit, counts, reserve};
 use proxium_e2e::binaries;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -119,7 +119,8 @@ pub async fn measure(servers: &Servers, options: &Options) -> Results {
     }
     let admit = admit::measure(servers, if options.quick { 1.0 } else { 3.0 }, options.rounds).await;
     let wasm_bytes = std::fs::metadata(binaries::wasm()).expect("the filter").len();
-    Results { samples, memory, counts, admit, wasm_bytes }
+    let reserve = reserve::measure(if options.quick { 0.5 } else { 2.0 }, options.rounds).await;
+    Results { samples, memory, counts, admit, reserve, wasm_bytes }
 }
 
 /// A request of about 1 KiB.

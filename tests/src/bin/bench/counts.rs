@@ -44,20 +44,29 @@ impl Monitor {
     }
 
     /// The lines of a project, but for what a sweep does.
-    pub fn lines(mut self, project: &str) -> Vec<String> {
+    pub fn lines(self, project: &str) -> Vec<String> {
+        self.all_lines().into_iter().filter(|line| line.contains(project) && !line.contains("\"ZCOUNT\"")).collect()
+    }
+
+    /// All lines.
+    pub fn all_lines(mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let until = Instant::now() + SETTLED;
         // What else the control plane asks goes on for ever.
         while Instant::now() < until {
             let mut line = String::new();
             match self.0.read_line(&mut line) {
-                Ok(1..) if line.contains(project) && !line.contains("\"ZCOUNT\"") => lines.push(line),
-                Ok(1..) => {}
+                Ok(1..) => lines.push(line),
                 Ok(0) | Err(_) => break,
             }
         }
         lines
     }
+}
+
+/// The parts of the command on a line; none of the values here holds a quote.
+pub fn quoted(line: &str) -> Vec<String> {
+    line.trim_end().split('"').skip(1).step_by(2).map(Into::into).collect()
 }
 
 /// Counts each kind once.

@@ -6,6 +6,7 @@
 //! | `mock.rs` | the provider: canned answers, each piece of a stream with its own write |
 //! | `load.rs` | a closed loop of clients with exact percentiles |
 //! | `admit.rs` | `Admit` alone, and its bare script at the same pipelining |
+//! | `reserve.rs` | its script alone, with few and a million keys, beside an empty one |
 //! | `counts.rs` | Redis commands and calls of the control plane a request: the same on any machine |
 //! | `cells.rs` | what is measured, and one measurement |
 //! | `report.rs` | ratios, the table, the comparison with the baseline |
@@ -23,6 +24,7 @@ mod counts;
 mod load;
 mod mock;
 mod report;
+mod reserve;
 mod servers;
 
 use proxium_e2e::binaries::in_repo;
@@ -82,6 +84,13 @@ fn main() -> ExitCode {
         Some("mock") => return on_core(LOAD_CORE, mock::run(args.nth(1).and_then(|port| port.parse().ok()).expect("a port"))),
         Some("load") => return on_core(LOAD_CORE, load::run()),
         Some("admit") => return on_core(LOAD_CORE, admit::run()),
+        // This row alone.
+        Some("reserve") => {
+            return on_core(GATEWAY_CORE, async {
+                println!("{}", reserve::measure(2.0, 5).await);
+                ExitCode::SUCCESS
+            });
+        }
         _ => {}
     }
     match Options::read(args) {

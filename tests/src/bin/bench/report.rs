@@ -3,6 +3,7 @@
 use super::admit::Admit;
 use super::cells::{CELLS, Cell, Memory, Sample, Target};
 use super::counts::Counts;
+use super::reserve::Reserve;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct Results {
     pub memory: Memory,
     pub counts: Counts,
     pub admit: Admit,
+    #[serde(default)]
+    pub reserve: Reserve,
     pub wasm_bytes: u64,
 }
 
@@ -30,7 +33,7 @@ struct Ratio {
     goal: Option<f64>,
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
@@ -75,6 +78,8 @@ impl Results {
             ("refusal c64 rate", 0.45),
             ("stream c16 rate", 0.70),
             ("admit rate to bare script", 0.60),
+            ("reserve rate with a million keys", 0.85),
+            ("reserve rate to empty script", 0.60),
         ]
         .into();
         let mut all = BTreeMap::new();
@@ -96,6 +101,8 @@ impl Results {
         }
         let admit = self.admit.admit.iter().zip(&self.admit.bare).map(|(admit, bare)| admit / bare).collect();
         add("admit rate to bare script".into(), median(admit), true);
+        add("reserve rate with a million keys".into(), median(self.reserve.many_to_few()), true);
+        add("reserve rate to empty script".into(), median(self.reserve.to_empty()), true);
         all
     }
 
@@ -178,6 +185,7 @@ impl fmt::Display for Results {
             median(self.admit.admit.clone()).unwrap_or_default(),
             median(self.admit.bare.clone()).unwrap_or_default()
         )?;
+        writeln!(f, "{}", self.reserve)?;
         let Counts { hit, miss, kept, refusal } = self.counts;
         for (name, count) in [("hit", hit), ("miss", miss), ("kept", kept), ("refusal", refusal)] {
             writeln!(f, "Redis commands of a {name:<8} {} sent, {} in scripts", count.sent, count.in_scripts)?;

@@ -1,0 +1,168 @@
+-- How reservations end, and the ledger. scripts.rs puts it into all scripts, after common.lua; in a function for the reason that
+-- calendar.lua gives.
+
+local function books()
+  -- Changes what a call counts that was admitted at `at`, in the bucket of that instant; nothing where that bucket is gone. A bucket never
+  -- falls below zero, even when an operator deleted the window meanwhile.
+  local function recount(key, at, calls, tokens)
+    if calls == 0 and tokens == 0 then return end
+    local fields, first = {}, calls == 0 and TOKENS or CALLS
+    for i = first, TOKENS do
+      local ceiling, n = CEILINGS[i], #fields
+      fields[n + 1], fields[n + 2], fields[n + 3] = ceiling.head, ceiling.sum, slot(ceiling, floor(at / ceiling.width))
+    end
+    local got, changed = redis.call('HMGET', key, unpack(fields)), {}
+    for i = first, TOKENS do
+      local ceiling, n = CEILINGS[i], 3 * (i - first)
+      local head, sum, here = tonumber(got[n + 1]), tonumber(got[n + 2]) or 0, tonumber(got[n + 3]) or 0
+      local more = max(i == TOKENS and tokens or calls, -here)
+      if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
+        local at_end = #changed
+        changed[at_end + 1], changed[at_end + 2] = ceiling.sum, sum + more
+        changed[at_end + 3], changed[at_end + 4] = fields[n + 3], here + more
+      end
+    end
+    if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
+  end
+
+  -- The record of a reservation as a table; empty if it is unknown, its state alone if nothing can change it any more.
+  local function read_reservation(id)
+    local flat = redis.pcall('HGETALL', name('reservation', id))
+    -- No hash: finish() made a word of it.
+    if flat.err then return { state = redis.call('GET', name('reservation', id)) } end
+    local record = {}
+    for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+    return record
+  end
+
+  -- What the reservations of the running month hold, counted anew from their records into the state.
+  local function recount_held(month)
+    redis.call('HSET', name('state'), 'held', '0')
+    for _, id in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
+      local record = redis.call('HMGET', name('reservation', id), 'state', 'month', 'hold')
+      if record[1] == 'held' and tonumber(record[2]) == month then redis.call('HINCRBY', name('state'), 'held', record[3]) end
+    end
+  end
+
+  -- Ends a reservation. `record`: what it was; `state`: a word that takes its place, for no later message changes anything; none: the record
+  -- stays, which `expired` or a hit may still need.
+  local function finish(id, record, state)
+    if state then
+      redis.call('SET', name('reservation', id), state, 'PX', KEEP_MS)
+    else
+      redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
+    end
+    if record.state == 'held' then
+      redis.call('ZREM', name('due'), id)
+      if record.in_key then redis.call('SREM', name('held_by_key', record.key_id), id) end
+      if record.in_sender then redis.call('SREM', name('held_by_sender', record.source), id) end
+    end
+  end
+
+  -- Changes what the windows count for a reservation, relative to its hold.
+  local function recount_reservation(record, calls, tokens, sender_tokens)
+    local at = tonumber(record.at)
+    recount(name('key_window', record.key_id), at, calls, tokens)
+    if record.sender_tokens then recount(name('sender_window', record.source), at, calls, sender_tokens) end
+  end
+
+  -- The difference of two amounts, exact: `cost` and the negated hold of a reservation, both strings. Its record serves as scratch paper.
+  local function difference(id, cost, neg_hold)
+    local key = name('reservation', id)
+    redis.call('HSET', key, 'scratch', cost)
+    redis.call('HINCRBY', key, 'scratch', neg_hold)
+    local text = redis.call('HGET', key, 'scratch')
+    redis.call('HDEL', key, 'scratch')
+    return text
+  end
+
+  -- What a project used is counted in a hash a day; a field is `<metric>|<key id>|<model>|<sender>`, so that sums by any of them can be made of it.
+
+  local METRICS = { 'answers', 'cost', 'input', 'cached_input', 'cache_write', 'output', 'cached', 'estimated' }
+  -- Senders are named by clients: past this many fields in a day, new ones are counted together.
+  local MAX_FIELDS = 40000
+  local OTHERS = '(others)'
+  local KEEP_DAY_S = 400 * 86400
+
+  local function tally(key, record, entry)
+    local of = '|' .. record.key_id .. '|' .. entry.model .. '|'
+    local row, known = of .. record.source, false
+    for _, metric in ipairs(METRICS) do
+      local more = entry[metric]
+      if more and more ~= 0 and more ~= '0' then
+        local sum = redis.call('HINCRBY', key, metric .. row, more)
+        -- A field that is new, by its sum: only then can there be too many, or the first.
+        if not known and sum == tonumber(more) then
+          local fields = redis.call('HLEN', key)
+          if fields == 1 then redis.call('EXPIRE', key, KEEP_DAY_S) end
+          if fields > MAX_FIELDS and record.source ~= OTHERS then
+            redis.call('HDEL', key, metric .. row)
+            row = of .. OTHERS
+            redis.call('HINCRBY', key, metric .. row, more)
+          end
+        end
+        known = true
+      end
+    end
+  end
+
+  -- Appends to the ledger and counts it. `record`: whose it is, `month` and `at` (the instant of its admission); `entry`: kind, calls and
+  -- tokens (what the key's windows count), model, and the METRICS; `more`: further fields, flat. The sum of costs is the spend of the month,
+  -- the sums of calls and tokens are what the windows counted.
+  local function append(id, record, entry, more)
+    redis.call('XADD', name('ledger'), '*', 'id', id, 'kind', entry.kind, 'key_id', record.key_id, 'source', record.source,
+      'month', record.month, 'at_ms', record.at, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
+      'input_tokens', entry.input, 'output_tokens', entry.output, unpack(more))
+    tally(name('spend_day', calendar().day_of(tonumber(record.at))), record, entry)
+  end
+
+  -- What a ledger record tells of a call that was never settled.
+  local function call_of(record)
+    return {
+      'end_user', record.end_user, 'endpoint', record.endpoint, 'requested_model', record.requested_model,
+      'resolved_model', record.resolved_model, 'started_at_ms', record.started_at_ms, 'model', record.resolved_model,
+    }
+  end
+
+  -- A ledger entry that takes back all that a reservation was charged.
+  local function taken_back(record)
+    local is_hit = record.kind == 'hit'
+    return {
+      kind = 'correction', cost = record.neg_hold, calls = 0 - record.calls, tokens = 0 - record.tokens, input = 0 - record.input,
+      output = 0 - record.output, model = record.resolved_model, answers = 0 - record.calls, cached = is_hit and -1 or 0,
+      estimated = is_hit and 0 or 0 - record.calls,
+    }
+  end
+
+  -- Charges holds that are due at their estimate. Their tokens and calls stay counted.
+  local function charge(project, due)
+    for _, id in ipairs(due) do
+      local record = read_reservation(id)
+      if record.state == 'held' then
+        book(project, record.month, record.hold, record.neg_hold)
+        local more = call_of(record)
+        more[#more + 1], more[#more + 2] = 'estimated', '1'
+        append(id, record, {
+          kind = 'expired', cost = record.hold, calls = record.calls, tokens = record.tokens, input = record.input,
+          output = record.output, model = record.resolved_model, answers = record.calls, estimated = record.calls,
+        }, more)
+        redis.call('HSET', name('reservation', id), 'state', 'expired')
+        finish(id, record)
+      else
+        redis.call('ZREM', name('due'), id)
+      end
+    end
+  end
+
+  return {
+    read_reservation = read_reservation, finish = finish, recount_reservation = recount_reservation, recount_held = recount_held,
+    difference = difference, append = append, call_of = call_of, taken_back = taken_back, charge = charge,
+  }
+end
+
+-- Charges up to `most` holds that are due, and says how many were.
+local function expire_due(project, most)
+  local due = redis.call('ZRANGE', name('due'), '-inf', project.now, 'BYSCORE', 'LIMIT', 0, most)
+  if #due > 0 then books().charge(project, due) end
+  return #due
+end
