@@ -8,8 +8,14 @@ use proxium_wire::{AdmitRequest, Alternative, Hit, Hold, Limit, NanoUsd, Store, 
 
 /// Keeps an answer of this model under this key, by a call that cost so much.
 async fn keep(world: &World, id: &str, model: &str, key: u8, cost: i64) {
-    let answer = StoredAnswer { body: model.as_bytes().to_vec(), model: model.into(), cost_nano_usd: cost, request_id: id.into() };
-    let store = Store { cache_key: vec![key], answer, ttl_s: 600, renews: false };
+    let answer = StoredAnswer {
+        body: model.as_bytes().to_vec(),
+        model: model.into(),
+        cost_nano_usd: cost,
+        request_id: id.into(),
+        ..StoredAnswer::default()
+    };
+    let store = Store { cache_key: vec![key], answer, ttl_s: 600, ..Store::default() };
     let end = End::Settle(Box::new(settled((7, 5), cost, Some(store))));
     world.money.settle(&world.end(id, "", end)).await.unwrap();
 }
@@ -19,7 +25,8 @@ fn either_way(world: &World, id: &str) -> AdmitRequest {
     let mut call = world.call(id);
     call.normal.cache_key = vec![1];
     let hold = Hold { input_tokens: 1, output_tokens: 2, nano_usd: 10 };
-    call.soft_cap = Some(Alternative { cache_key: vec![2], hold, providers: vec![], resolved_model: "cheap".into() });
+    call.soft_cap =
+        Some(Alternative { cache_key: vec![2], hold, providers: vec![], resolved_model: "cheap".into(), ..Alternative::default() });
     call
 }
 
