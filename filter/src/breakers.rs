@@ -3,8 +3,18 @@
 use crate::host;
 use crate::metrics::count;
 use proxium_flow::breaker::{Lane, Outcome, Permit, State};
-use proxium_wire::Breaker as Settings;
 use proxium_wire::metric::BREAKER;
+use proxium_wire::{Breaker as Settings, OpenBreaker};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+/// A poll is no place for more.
+const MOST_NOTED: usize = 256;
+
+thread_local! {
+    /// Credentials whose breaker this VM saw open.
+    static NOTED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+}
 
 /// May this credential be called for this model now?
 pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
@@ -18,6 +28,9 @@ pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
         let permit = state.permit(now_ms, claim_ms);
         (permit, (permit == Permit::Probe).then(|| state.to_bytes()))
     });
+    if matches!(permit, Permit::Probe | Permit::Open { .. }) {
+        note(lane);
+    }
     if permit == Permit::Probe {
         changed(lane, "half_open");
     }
@@ -39,8 +52,42 @@ pub fn report(lane: &Lane, outcome: Outcome, was_probe: bool, now_ms: u64, setti
         (state.change(&before), (state != before).then(|| state.to_bytes()))
     });
     if let Some(change) = change {
+        note(lane);
         changed(lane, change);
     }
+}
+
+/// Breakers that this VM saw open and that still are not closed; the VMs of an Envoy together know all.
+pub fn not_closed() -> Vec<OpenBreaker> {
+    NOTED.with_borrow_mut(|noted| {
+        let mut all = Vec::new();
+        noted.retain(|credential| {
+            let state = host::update_shared(&key_of(credential), |bytes| (bytes.map(State::from_bytes), None));
+            let until_ms = state.and_then(|state| state.open_until_ms());
+            all.extend(until_ms.map(|until_ms| OpenBreaker { credential: credential.clone(), until_ms }));
+            until_ms.is_some()
+        });
+        all
+    })
+}
+
+/// What this Envoy calls itself towards the control plane: the same in all its VMs, another after each start.
+pub fn envoy_id() -> String {
+    host::update_shared("envoy", |known| match known {
+        Some(id) => (String::from_utf8_lossy(id).into_owned(), None),
+        None => {
+            let id = host::random_id();
+            (id.clone(), Some(id.into_bytes()))
+        }
+    })
+}
+
+fn note(lane: &Lane) {
+    NOTED.with_borrow_mut(|noted| {
+        if noted.len() < MOST_NOTED {
+            noted.insert(lane.credential.clone());
+        }
+    });
 }
 
 /// By provider, not by credential: projects come and go.
@@ -53,7 +100,11 @@ fn instant(bytes: Option<&[u8]>) -> u64 {
 }
 
 fn breaker_key(lane: &Lane) -> String {
-    format!("breaker:{}", lane.credential)
+    key_of(&lane.credential)
+}
+
+fn key_of(credential: &str) -> String {
+    format!("breaker:{credential}")
 }
 
 fn rest_key(lane: &Lane) -> String {

@@ -87,6 +87,24 @@ pub fn agent() -> PathBuf {
     named("PROXIUM_AGENT").unwrap_or_else(|| tool("agent"))
 }
 
+/// `PROXIUM_CHROMIUM`, else what `.dev/tools chromium` says.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn chromium() -> PathBuf {
+    named("PROXIUM_CHROMIUM").unwrap_or_else(|| tool("chromium"))
+}
+
+/// `PROXIUM_BROWSER`, else what `.dev/tools browser` says: where `node_modules` with playwright-core is.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn browser() -> PathBuf {
+    named("PROXIUM_BROWSER").unwrap_or_else(|| tool("browser"))
+}
+
 fn tool(name: &str) -> PathBuf {
     let output = Command::new(in_repo(".dev/tools")).arg(name).output().expect("bash");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -8,6 +8,7 @@ use std::time::Duration;
 /// The body of a unary chat call with one user message.
 #[must_use]
 pub fn chat(model: &str, text: &str) -> Value {
+    crate::private::prompt(text);
     json!({"model": model, "messages": [{"role": "user", "content": text}]})
 }
 
@@ -130,5 +131,7 @@ impl Response {
 /// A client whose every call has a connection of its own: the calls spread over all workers of an Envoy.
 pub(crate) fn unpooled() -> reqwest::Client {
     let client = reqwest::Client::builder().pool_max_idle_per_host(0).timeout(Duration::from_secs(120)).no_proxy();
+    // Where somebody is sent is for the test to see.
+    let client = client.redirect(reqwest::redirect::Policy::none());
     client.build().expect("a client")
 }

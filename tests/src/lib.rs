@@ -34,7 +34,10 @@
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
+//! | a client script against any stack | [`run_client`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
+//!
+//! When a process ends, its whole log is searched for keys, secrets, prompts and answers: none may be there.
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
 //! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
@@ -52,6 +55,7 @@ mod dir;
 mod envoy;
 mod orphans;
 mod ports;
+mod private;
 mod process;
 mod redis;
 mod sdk;
@@ -68,7 +72,7 @@ pub use envoy::{Caller, Envoy};
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
-pub use sdk::Sdk;
+pub use sdk::{Sdk, run_client};
 pub use stack::{Builder, Mocks, Stack};
 pub use stream::{Ask, BOTH, End, Stream, Streamed, streamed, text_of};
 pub use wait::{BOUND, eventually};

@@ -2,17 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
-use proxium::mock_provider::{Behaviour, Gate};
-use proxium_e2e::{BOUND, Call, Envoy, Key, Response, Stack, binaries, chat, eventually};
+use proxium::mock_provider::{Behaviour, Gate, Mock, Steps};
+use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Response, Stack, Stream, binaries, chat, eventually, streamed};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Makes calls on sixteen tasks until it is told to stop.
+/// Makes calls on sixteen tasks until it is told to stop; every other one is a stream.
 struct Load {
     stop: Arc<AtomicBool>,
+    next: Arc<AtomicUsize>,
     tasks: Vec<tokio::task::JoinHandle<usize>>,
 }
 
@@ -24,15 +25,23 @@ impl Load {
             tokio::spawn(async move {
                 let mut calls = 0;
                 while !stop.load(SeqCst) {
-                    let call = Call::chat(&key, &chat("m1", &format!("call number {}", next.fetch_add(1, SeqCst))));
-                    let _ = caller.call(&call).await.expect("an answer of Envoy").expect(200);
+                    let number = next.fetch_add(1, SeqCst);
+                    let body = chat("m1", &format!("call number {number}"));
+                    let body = if number % 2 == 0 { body } else { streamed(body) };
+                    let answer = caller.call(&Call::chat(&key, &body)).await.expect("an answer of Envoy").expect(200);
+                    assert_eq!(answer.text().ends_with("data: [DONE]\n\n"), number % 2 == 1, "a whole stream: {}", answer.text());
                     calls += 1;
                 }
                 calls
             })
         };
         let tasks = (0..16).map(caller).collect();
-        Self { stop, tasks }
+        Self { stop, next, tasks }
+    }
+
+    /// How many calls were begun so far.
+    fn begun(&self) -> usize {
+        self.next.load(SeqCst)
     }
 
     /// How many calls there were; all were answered 200.
@@ -109,6 +118,70 @@ async fn ten_reloads_of_the_configuration_under_load_fail_no_call() {
     eprintln!("measured: {calls} calls and 10 long ones over 10 configuration reloads, 0 failed, 0 holds expired");
 }
 
+/// Ten streams that have begun and go on when their steps open.
+async fn long_streams(stack: &Stack, key: &Key) -> Vec<(Steps, Stream)> {
+    let mut begun = Vec::new();
+    for number in 0..10 {
+        let steps = Steps::new();
+        stack.mocks.third.next("m3", [Behaviour::answer().text("one two three").stepped(&steps)]);
+        // The role, and the first word.
+        steps.release(2);
+        let mut stream = stack.stream(&Ask::Chat.stream(key, "m3", &format!("long stream {number}"))).await;
+        stream.until_text("one ").await;
+        begun.push((steps, stream));
+    }
+    begun
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
+    let mut stack = Stack::start().await;
+    let key = stack.key().await;
+    let fourth = Mock::start(([127, 0, 0, 1], 0).into()).expect("a mock provider");
+    let (gate, long) = long_calls(&stack, &key).await;
+    let streams = long_streams(&stack, &key).await;
+    let load = Load::on(&stack, &key);
+    let (mut rounds, mut more) = (0, 0);
+    while rounds < 2 || load.begun() < 1_000 {
+        rounds += 1;
+        // A cluster and its routes come, and serve both ways; a filter and a setting of it change with the next rendering.
+        let name = format!("m4-{rounds}");
+        let provider = format!("  p{rounds}: {{dialect: openai, endpoint: \"http://{}/v1\"}}\n", fourth.addr());
+        stack.edit_catalog(|yaml| {
+            yaml.replacen("providers:\n", &format!("providers:\n{provider}"), 1).replacen(
+                "models:\n",
+                &format!("models:\n  {name}: {{provider: p{rounds}, free: true}}\n"),
+                1,
+            )
+        });
+        let [whole, stream] = ["whole", "stream"].map(|text| Call::chat(&key, &chat(&name, text)));
+        let stream = stream.json(&streamed(chat(&name, "stream")));
+        for call in [whole, stream] {
+            let call = call.header("x-proxium-cache", "bypass");
+            more += eventually("the new provider serves", BOUND, || async {
+                let answer = stack.call(&call).await;
+                if answer.status == 200 { Ok(1) } else { Err(answer.text()) }
+            })
+            .await;
+        }
+        let filter = other_filter(&stack, rounds);
+        stack.envoys[0].set_wasm(&filter);
+        set_other_paths(&mut stack.envoys[0], if rounds % 2 == 1 { "not_found" } else { "continue" }).await;
+    }
+    let calls = load.end().await;
+    gate.open();
+    all_answered(long).await;
+    for (steps, stream) in streams {
+        steps.open();
+        assert!(stream.rest().await.is_terminated(), "a stream that began before the first change ends whole");
+    }
+    let closed = stack.closed_books(&key, calls + 20 + more).await;
+    assert_eq!((closed.count("expired"), closed.count("call")), (0, calls + 20 + more));
+    eprintln!(
+        "measured: {calls} calls, 10 long ones and 10 open streams over {rounds} new filters, settings, routes and clusters: 0 failed, 0 holds expired"
+    );
+}
+
 /// Calls that are answered while no control plane hears of their end: all their settlements are in the outbox.
 async fn fill_the_outbox(stack: &Stack, key: &Key, count: usize) {
     let gate = stack.mocks.first.gate();
@@ -161,31 +234,14 @@ async fn unacknowledged_settlements_survive_a_new_filter() {
     eprintln!("measured: 210 settlements unacknowledged when the filter was replaced, 0 lost, 0 holds expired");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_new_filter_under_load_fails_no_call() {
-    let mut stack = Stack::start().await;
-    let key = stack.key().await;
-    let (gate, long) = long_calls(&stack, &key).await;
-    let load = Load::on(&stack, &key);
-    for (number, setting) in [(1, "not_found"), (2, "continue")] {
-        let filter = other_filter(&stack, number);
-        stack.envoys[0].set_wasm(&filter);
-        set_other_paths(&mut stack.envoys[0], setting).await;
-    }
-    let calls = load.end().await;
-    gate.open();
-    all_answered(long).await;
-    let closed = stack.closed_books(&key, calls + 10).await;
-    assert_eq!(closed.count("expired"), 0);
-    eprintln!("measured: {calls} calls and 10 long ones over two new filters, 0 failed, 0 holds expired");
-}
-
-/// Replaces a text in `ecds.yaml` as a rendering would.
-fn edit_filter(envoy: &Envoy, edit: impl FnOnce(String) -> String) {
-    let path = envoy.files().join("ecds.yaml");
-    let text = edit(std::fs::read_to_string(&path).expect("ecds.yaml"));
+/// Replaces a text in one of Envoy's files as a rendering would.
+fn edit_file(envoy: &Envoy, name: &str, edit: impl FnOnce(String) -> String) {
+    let path = envoy.files().join(name);
+    let before = std::fs::read_to_string(&path).expect("a file of Envoy's");
+    let text = edit(before.clone());
+    assert_ne!(text, before, "{name}");
     let fresh = path.with_extension("new");
-    std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path)).expect("ecds.yaml is replaced");
+    std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, &path)).expect("it is replaced");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,8 +254,23 @@ async fn a_bad_plugin_configuration_is_refused_and_the_old_one_serves() {
         ("\\\"deny\\\"", "\\\"perhaps\\\"", "unknown variant `perhaps`"),
         (".wasm\"", ".absent\"", ".absent"),
     ] {
-        edit_filter(envoy, |text| text.replace(good, bad));
+        edit_file(envoy, "ecds.yaml", |text| text.replace(good, bad));
         eventually(named, BOUND, || std::future::ready(envoy.process().log().contains(named))).await;
+        envoy.render();
+    }
+    let calls = load.end().await;
+    assert!(calls > 0);
+    stack.closed_books(&key, calls).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_routes_and_clusters_are_refused_and_the_old_ones_serve() {
+    let stack = Stack::start().await;
+    let (key, envoy) = (stack.key().await, &stack.envoys[0]);
+    let load = Load::on(&stack, &key);
+    for (file, good, bad) in [("cds.yaml", "connect_timeout", "connect_timeoutz"), ("rds.yaml", "virtual_hosts", "virtual_hostz")] {
+        edit_file(envoy, file, |text| text.replace(good, bad));
+        eventually(bad, BOUND, || std::future::ready(envoy.process().log().contains(bad))).await;
         envoy.render();
     }
     let calls = load.end().await;

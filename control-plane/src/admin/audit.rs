@@ -29,8 +29,6 @@ pub async fn list(Extract(state): Extract<State>, page: Result<Query<Page>, Quer
     if !(1..=MOST_ENTRIES).contains(&limit) {
         return Err(Refusal::field("limit", format!("must be a whole number from 1 to {MOST_ENTRIES}")));
     }
-    let is_cursor =
-        |text: &str| text.split_once('-').is_some_and(|(ms, number)| ms.parse::<u64>().is_ok() && number.parse::<u64>().is_ok());
     for (name, cursor) in [("before", &before), ("after", &after)] {
         if cursor.as_deref().is_some_and(|cursor| !is_cursor(cursor)) {
             return Err(Refusal::field(name, "must be the `next` or a `cursor` of an answer before; `after=0-0` begins at the oldest"));
@@ -59,4 +57,9 @@ pub fn entry((cursor, fields): Record) -> Value {
     }
     all.insert("cursor".to_owned(), cursor.into());
     all.into()
+}
+
+/// Whether a text is one: milliseconds and a number.
+pub fn is_cursor(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(ms, number)| ms.parse::<u64>().is_ok() && number.parse::<u64>().is_ok())
 }

@@ -25,6 +25,7 @@ pub async fn show(Extract(state): Extract<State>) -> Json<Value> {
                 "authority": provider.authority,
                 "path_prefix": provider.path_prefix,
                 "has_credential": provider.credential.is_some(),
+                "responses": if provider.chat_only { "chat" } else { "native" },
             })
         })
         .collect();

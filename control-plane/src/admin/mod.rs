@@ -1,4 +1,5 @@
-//! The port that people and their tools call: JSON under `/admin/v1`, guarded by bearer tokens; health and metrics, open.
+//! The port that people and their tools call: JSON under `/admin/v1`, guarded by bearer tokens; the same for browsers under `/console`;
+//! health and metrics, open.
 //!
 //! A change is written in this order: audit entry, record, change entry for filters. A crash or an error between leaves something that
 //! repeating the request completes; nothing is reported done that filters will not hear of.
@@ -7,6 +8,7 @@ mod audit;
 mod auth;
 mod cache;
 mod catalog;
+mod console;
 mod credentials;
 mod health;
 mod json;
@@ -26,7 +28,7 @@ use crate::metrics::{Metrics, Port};
 use crate::seal::Seal;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State as Extract};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
@@ -77,9 +79,11 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/tokens/{token}", delete(tokens::delete))
         .route("/admin/v1/audit", get(audit::list))
         .route("/admin/v1/catalog", get(catalog::show))
-        .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard));
+        .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard))
+        .route_layer(middleware::from_fn_with_state(Port::Admin, crate::trace::span));
     Router::new()
         .merge(api)
+        .merge(console::routes(&state))
         .route("/healthz", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
@@ -105,8 +109,8 @@ async fn bound(Extract(state): Extract<State>, request: Request, next: Next) -> 
 
 /// The framework's own refusals (a body too large, a path that is not UTF-8) are plain text; ours are JSON.
 async fn as_json(response: Response) -> Response {
-    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    if is_json || !response.status().is_client_error() {
+    let told = |kind: &HeaderValue| kind == "application/json" || kind.as_bytes().starts_with(b"text/html");
+    if response.headers().get(header::CONTENT_TYPE).is_some_and(told) || !response.status().is_client_error() {
         return response;
     }
     let (head, body) = response.into_parts();

@@ -62,9 +62,10 @@ impl From<Vec<Fault>> for Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let (status, message, fields) = match self {
+impl Refusal {
+    /// Status, message and bad fields.
+    pub fn parts(self) -> (StatusCode, String, Vec<Fault>) {
+        match self {
             Self::Fields(fields) => {
                 let told: Vec<_> = fields.iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect();
                 (StatusCode::BAD_REQUEST, told.join("; "), fields)
@@ -77,7 +78,13 @@ impl IntoResponse for Refusal {
             Self::Conflict => (StatusCode::CONFLICT, "it was changed by others meanwhile; repeat the request".to_owned(), Vec::new()),
             Self::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, why, Vec::new()),
             Self::Other(status, why) => (status, why, Vec::new()),
-        };
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, message, fields) = self.parts();
         let body = Json(json!({"error": {"message": message, "fields": fields}}));
         if status == StatusCode::UNAUTHORIZED {
             return (status, [(header::WWW_AUTHENTICATE, "Bearer")], body).into_response();

@@ -19,10 +19,12 @@ use serde_json::json;
 
 /// A new token, with its text this once.
 #[derive(Serialize)]
-struct Shown {
-    token: String,
+pub struct Shown {
+    /// The text.
+    pub token: String,
+    /// All else.
     #[serde(flatten)]
-    record: Token,
+    pub record: Token,
 }
 
 pub async fn list(Extract(state): Extract<State>) -> Result<Response, Refusal> {
@@ -30,10 +32,15 @@ pub async fn list(Extract(state): Extract<State>) -> Result<Response, Refusal> {
 }
 
 pub async fn create(Extract(state): Extract<State>, Extension(actor): Extension<Actor>, body: Bytes) -> Result<Response, Refusal> {
-    let record = read(document(&body)?, &actor)?;
+    Ok((StatusCode::CREATED, axum::Json(make(&state, &actor, document(&body)?).await?)).into_response())
+}
+
+/// Makes a token of a document.
+pub async fn make(state: &State, actor: &Actor, document: Json) -> Result<Shown, Refusal> {
+    let record = read(document, actor)?;
     audit::add(&state.redis, &actor.name, &format!("create token {}", record.id), "", Change::made(&record)).await?;
     let token = store::create(&state.redis, &record).await?;
-    Ok((StatusCode::CREATED, axum::Json(Shown { token, record })).into_response())
+    Ok(Shown { token, record })
 }
 
 /// Ends a token, and with it the console's sessions that it opened.
@@ -42,10 +49,15 @@ pub async fn delete(
     Extension(actor): Extension<Actor>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
+    revoke(&state, &actor, &id).await.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// The same.
+pub async fn revoke(state: &State, actor: &Actor, id: &str) -> Result<(), Refusal> {
     let no_token = || Refusal::NotFound("there is no token of this id".to_owned());
     let record = store::list(&state.redis).await?.into_iter().find(|token| token.id == id).ok_or_else(no_token)?;
     audit::add(&state.redis, &actor.name, &format!("revoke token {id}"), "", Change::gone(&record)).await?;
-    store::delete(&state.redis, &id).await?.map(|_| StatusCode::NO_CONTENT).ok_or_else(no_token)
+    store::delete(&state.redis, id).await?.map(drop).ok_or_else(no_token)
 }
 
 fn read(document: Json, actor: &Actor) -> Result<Token, Vec<Fault>> {

@@ -75,6 +75,8 @@ pub struct Provider {
     pub authority: Option<String>,
     /// The platform's own credential.
     pub credential: Option<Credential>,
+    /// `responses: chat`: it has no `/responses`, and such calls are translated.
+    pub chat_only: bool,
 }
 
 impl Provider {
@@ -172,6 +174,7 @@ impl Catalog {
             path_prefix: provider.endpoint.path_prefix.clone(),
             stream_cluster: provider.stream_cluster_name(name).unwrap_or_default(),
             credential: provider.credential.as_ref().map(|credential| credential.reveal().to_owned()),
+            chat_only: provider.chat_only,
         };
         let model = |(name, model): (&String, &Model)| proxium_wire::Model {
             name: name.clone(),

@@ -101,8 +101,14 @@ fn provider(at: At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<Pro
         _ => Err("must be a host, if needed with :port".to_owned()),
     });
     let credential = credential(&table.field("credential"), secrets, faults);
+    let chat_only = table.field("responses").read(faults, |text| match text {
+        "native" => Ok(false),
+        "chat" => Ok(true),
+        _ => Err("must be native (it has /responses itself), or chat (such calls are translated to /chat/completions)".to_owned()),
+    });
     table.finish(faults);
-    Some(Provider { dialect: dialect?, endpoint: endpoint?, cluster, in_mesh: false, authority, credential })
+    let chat_only = chat_only.unwrap_or_default();
+    Some(Provider { dialect: dialect?, endpoint: endpoint?, cluster, in_mesh: false, authority, credential, chat_only })
 }
 
 fn credential(at: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<Credential> {

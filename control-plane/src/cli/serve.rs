@@ -8,7 +8,9 @@ use crate::metrics::Metrics;
 use crate::render::{self, EnvoyFlags, SecretFlags};
 use crate::seal::{HOW_TO_SET_A_KEY, Seal};
 use crate::store::changes::Changes;
+use crate::store::refusals::Refusals;
 use crate::store::{self, Money};
+use crate::trace::Export;
 use axum::Router;
 use axum::serve::ListenerExt;
 use fred::prelude::Client;
@@ -82,6 +84,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
     let secret = args.secret.read()?;
     let seal = Arc::new(seal(&args)?);
     let tokens = Arc::new(tokens(&args)?);
+    let export = Export::start()?;
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
     let ((internal_port, internal_at), (admin_port, admin_at)) = (bind(args.internal_listen).await?, bind(args.admin_listen).await?);
     let redis = connect("--redis-url", &args.redis_url)?;
@@ -100,6 +103,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
         seal: Arc::clone(&seal),
         catalog: catalog.clone(),
         secret: secret.into(),
+        refusals: Refusals::start(redis.clone()),
         metrics: Arc::clone(&metrics),
     });
     let admin = admin::router(admin::State { redis, cache, seal, catalog, tokens, metrics });
@@ -115,13 +119,17 @@ pub async fn serve(args: Args) -> Result<(), String> {
         signal = ended_by_signal() => tracing::info!(signal = signal?, "ending; calls under way are finished"),
     }
     stop.send_replace(true);
-    match tokio::time::timeout(GRACE, servers).await {
+    let ended = match tokio::time::timeout(GRACE, servers).await {
         Ok(ended) => ended.map_err(|error| error.to_string())?,
         Err(_) => {
             tracing::warn!("calls were still under way after {} s; ending all the same", GRACE.as_secs());
             Ok(())
         }
+    };
+    if let Some(export) = export {
+        let _ = tokio::task::spawn_blocking(|| export.end()).await;
     }
+    ended
 }
 
 async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) -> Result<(), String> {

@@ -5,7 +5,7 @@ use crate::store::StoreError;
 use axum::body::Bytes;
 use axum::extract::State as Extract;
 use axum::response::Response;
-use proxium_wire::AdmitRequest;
+use proxium_wire::{AdmitRequest, admit_reply::Outcome};
 
 /// Answers a stored answer, a reservation with the project's own credentials, or a refusal.
 pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Result<Response, Failure> {
@@ -16,5 +16,8 @@ pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Resul
     };
     let reply = state.money.admit(&request, open).await?;
     state.metrics.admitted(&reply);
+    if let Some(Outcome::Refused(refused)) = &reply.outcome {
+        state.refusals.count(&request.project, refused);
+    }
     Ok(encode(&reply))
 }

@@ -11,6 +11,7 @@ use crate::metrics::{Metrics, Port};
 use crate::seal::Seal;
 use crate::secret;
 use crate::store::changes::Changes;
+use crate::store::refusals::Refusals;
 use crate::store::{Money, StoreError};
 use axum::Router;
 use axum::body::Bytes;
@@ -45,6 +46,8 @@ pub struct State {
     pub changes: Changes,
     /// What every request must carry in [`SECRET_HEADER`].
     pub secret: Arc<str>,
+    /// How often limits refused.
+    pub refusals: Refusals,
     /// What is counted.
     pub metrics: Arc<Metrics>,
 }
@@ -56,6 +59,7 @@ pub fn router(state: State) -> Router {
         .route(path::ADMIT, post(admit::handle))
         .route(path::SETTLE, post(settle::handle))
         .route(path::SNAPSHOT, post(snapshot::handle))
+        .route_layer(middleware::from_fn_with_state(Port::Internal, crate::trace::span))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(state.clone(), guard))
         .layer(middleware::from_fn_with_state((Arc::clone(&state.metrics), Port::Internal), crate::metrics::count))

@@ -28,14 +28,22 @@ pub(super) fn texts(content: &Value, into: &mut Vec<String>) {
     }
 }
 
+/// Chat's messages, and the items of a response's input.
+pub(super) fn messages(body: &Value) -> impl DoubleEndedIterator<Item = &Value> {
+    ["messages", "input"].into_iter().filter_map(|name| body.get(name)?.as_array()).flatten()
+}
+
 impl Call {
     /// Of a request body; what is not there is empty.
     pub fn of(body: &Value) -> Self {
         let (mut all, mut last_user) = (Vec::new(), Vec::new());
-        for field in ["system", "input"] {
+        for field in ["system", "instructions", "input"] {
             texts(body.get(field).unwrap_or(&Value::Null), &mut all);
         }
-        for message in body.get("messages").and_then(Value::as_array).into_iter().flatten() {
+        if let Some(Value::String(input)) = body.get("input") {
+            last_user.push(input.clone());
+        }
+        for message in messages(body) {
             let mut of_message = Vec::new();
             texts(message.get("content").unwrap_or(&Value::Null), &mut of_message);
             if message.get("role").and_then(Value::as_str) == Some("user") {

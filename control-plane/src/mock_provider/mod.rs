@@ -1,7 +1,7 @@
 //! A provider that costs nothing and does as it is told: for the demo (`proxium mock-provider`) and, in-process, for the tests.
 //!
-//! It speaks both dialects under any path prefix: `…/chat/completions`, `…/embeddings`, `…/models` (OpenAI) and `…/messages`,
-//! `…/messages/count_tokens` (Anthropic), unary and as SSE. It asks for no credential. An answer is `You said: ` and the text of the
+//! It speaks both dialects under any path prefix: `…/chat/completions`, `…/responses`, `…/embeddings`, `…/moderations`, `…/rerank`,
+//! `…/models` (OpenAI) and `…/messages`, `…/messages/count_tokens` (Anthropic), unary and as SSE. It asks for no credential. An answer is `You said: ` and the text of the
 //! last user message, up to a stop sequence. Usage is counted in whitespace-separated words: input over all message texts, output over the answer, times `n`.
 //!
 //! A model whose name contains `mock-` and one of these words (or a request header `x-mock: mock-…`, which wins) asks for it:
@@ -34,8 +34,10 @@
 mod anthropic;
 mod behaviour;
 mod call;
+mod endpoints;
 mod openai;
 mod respond;
+mod responses;
 mod script;
 mod socket;
 mod sse;

@@ -1,7 +1,7 @@
 //! The OpenAI dialect.
 
 use super::behaviour::Answer;
-use super::call::{Call, words};
+use super::call::Call;
 use super::script::{Part, halves};
 use serde_json::{Map, Value, json};
 
@@ -113,31 +113,4 @@ pub(super) fn stream(call: &Call, answer: &Answer, id: &str) -> Vec<String> {
     }
     events.push("data: [DONE]\n\n".into());
     events
-}
-
-/// One vector of eight numbers an input, made from the input's bytes: equal texts have equal vectors.
-pub(super) fn embeddings(call: &Call, body: &Value) -> Value {
-    let inputs: Vec<String> = match body.get("input") {
-        Some(Value::Array(inputs)) => inputs.iter().map(|input| input.as_str().map_or_else(|| input.to_string(), str::to_owned)).collect(),
-        Some(Value::String(input)) => vec![input.clone()],
-        _ => Vec::new(),
-    };
-    let vector = |text: &str| {
-        let mut sums = [0_u32; 8];
-        for (place, byte) in text.bytes().enumerate() {
-            if let Some(sum) = sums.get_mut(place % 8) {
-                *sum = (*sum * 31 + u32::from(byte)) % 1000;
-            }
-        }
-        sums.map(|sum| f64::from(sum) / 1000.0)
-    };
-    let data: Vec<Value> =
-        inputs.iter().enumerate().map(|(index, text)| json!({"object": "embedding", "index": index, "embedding": vector(text)})).collect();
-    let tokens: u64 = inputs.iter().map(|text| words(text)).sum();
-    json!({"object": "list", "data": data, "model": call.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}})
-}
-
-/// `GET /models`
-pub(super) fn models() -> Value {
-    json!({"object": "list", "data": [{"id": "mock", "object": "model", "created": 1_700_000_000, "owned_by": "proxium"}]})
 }

@@ -4,7 +4,7 @@ use super::behaviour::{Act, Answer, Behaviour};
 use super::call::Call;
 use super::socket::Reset;
 use super::sse::{self, BEFORE_THE_RESET};
-use super::{Captured, Shared, anthropic, openai};
+use super::{Captured, Shared, anthropic, endpoints, openai, responses};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -22,7 +22,10 @@ const LARGEST_BODY: usize = 256 << 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Api {
     Chat,
+    Responses,
     Embeddings,
+    Moderations,
+    Rerank,
     Models,
     Messages,
     CountTokens,
@@ -32,7 +35,10 @@ impl Api {
     fn of(method: &Method, path: &str) -> Option<Self> {
         [
             ("/chat/completions", Method::POST, Self::Chat),
+            ("/responses", Method::POST, Self::Responses),
             ("/embeddings", Method::POST, Self::Embeddings),
+            ("/moderations", Method::POST, Self::Moderations),
+            ("/rerank", Method::POST, Self::Rerank),
             ("/models", Method::GET, Self::Models),
             ("/messages/count_tokens", Method::POST, Self::CountTokens),
             ("/messages", Method::POST, Self::Messages),
@@ -43,8 +49,8 @@ impl Api {
 
     fn error(self, status: u16) -> Value {
         match self {
-            Self::Chat | Self::Embeddings | Self::Models => openai::error(status),
             Self::Messages | Self::CountTokens => anthropic::error(status),
+            _ => openai::error(status),
         }
     }
 
@@ -52,6 +58,7 @@ impl Api {
     fn events(self, call: &Call, answer: &Answer, id: u64) -> Option<Vec<Bytes>> {
         let events = match self {
             Self::Chat if call.stream => openai::stream(call, answer, &format!("chatcmpl-mock-{id}")),
+            Self::Responses if call.stream => responses::stream(call, answer, &format!("resp_mock_{id}")),
             Self::Messages if call.stream => anthropic::stream(call, answer, &format!("msg_mock_{id}")),
             _ => return None,
         };
@@ -108,8 +115,11 @@ fn answered(api: Api, call: &Call, json: &Value, answer: &Answer, id: u64, gzip:
     match api {
         Api::Chat => json_body(StatusCode::OK, &openai::unary(call, answer, &chat), gzip),
         Api::Messages => json_body(StatusCode::OK, &anthropic::unary(call, answer, &message), gzip),
-        Api::Embeddings => json_body(StatusCode::OK, &openai::embeddings(call, json), gzip),
-        Api::Models => json_body(StatusCode::OK, &openai::models(), gzip),
+        Api::Responses => json_body(StatusCode::OK, &responses::unary(call, answer, &format!("resp_mock_{id}")), gzip),
+        Api::Embeddings => json_body(StatusCode::OK, &endpoints::embeddings(call, json, answer), gzip),
+        Api::Moderations => json_body(StatusCode::OK, &endpoints::moderations(call, json, answer, id), gzip),
+        Api::Rerank => json_body(StatusCode::OK, &endpoints::rerank(call, json, answer, id), gzip),
+        Api::Models => json_body(StatusCode::OK, &endpoints::models(), gzip),
         Api::CountTokens => json_body(StatusCode::OK, &anthropic::count_tokens(call), gzip),
     }
 }

@@ -1,7 +1,7 @@
 //! Answers that follow from the request: its mirror image, the tool calls it orders, thinking; and stop sequences.
 
 use super::behaviour::Answer;
-use super::call::{Call, texts};
+use super::call::{Call, messages, texts};
 use serde_json::Value;
 
 /// Bytes that only survive if nobody looks into them.
@@ -76,14 +76,16 @@ impl Call {
 
     /// The results of tools that the request ends with.
     fn results(&self) -> Vec<String> {
-        let messages = self.body.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut results = Vec::new();
-        for message in messages.rsplit(|message| is(message, "role", "assistant")).next().unwrap_or_default() {
+        let messages: Vec<&Value> = messages(&self.body).collect();
+        let asked = |message: &&Value| is(message, "role", "assistant") || is(message, "type", "function_call");
+        for message in messages.rsplit(asked).next().unwrap_or_default() {
             let content = message.get("content").unwrap_or(&Value::Null);
             let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
             let of_tools = blocks.iter().filter(|block| is(block, "type", "tool_result")).filter_map(|block| block.get("content"));
             let told = Some(content).filter(|_| is(message, "role", "tool"));
-            for content in told.into_iter().chain(of_tools) {
+            let output = message.get("output").filter(|_| is(message, "type", "function_call_output"));
+            for content in told.into_iter().chain(of_tools).chain(output) {
                 let mut of_one = Vec::new();
                 texts(content, &mut of_one);
                 results.push(of_one.join(" "));

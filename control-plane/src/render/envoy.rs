@@ -56,10 +56,11 @@ struct PluginConfig<'a> {
     other_paths: super::OtherPaths,
     on_control_plane_failure: super::OnControlPlaneFailure,
     streams: super::Streams,
+    l1_bytes: u64,
 }
 
 /// The paths that the filter lets on to a route, once it knows where to.
-const STREAM_PATHS: &[&str] = &["/v1/chat/completions", "/v1/messages"];
+const STREAM_PATHS: &[&str] = &["/v1/chat/completions", "/v1/messages", "/v1/responses"];
 
 /// The filter's plan has so many entries: the cluster of each attempt is a slot of filter state.
 const SLOTS: [u8; 4] = [0, 1, 2, 3];
@@ -97,6 +98,7 @@ pub(super) fn files(catalog: &Catalog, options: &Options, control_plane: &str, c
         other_paths: options.other_paths,
         on_control_plane_failure: options.on_control_plane_failure,
         streams: options.streams,
+        l1_bytes: u64::from(options.l1_mib) << 20,
     };
     let histograms: Vec<_> = metric::BUCKETS.iter().map(|(name, bounds)| json!({"name": name, "buckets": bounds})).collect();
     let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod audit;
+pub mod breakers;
 pub mod changes;
 pub mod credentials;
 pub mod keys;
@@ -12,9 +13,12 @@ pub mod ledger;
 pub mod money;
 pub mod projects;
 pub mod record;
+pub mod refusals;
 mod reservations;
+pub mod responses;
 mod scripts;
 pub mod senders;
+pub mod sessions;
 pub mod spend;
 pub mod tokens;
 
@@ -87,12 +91,15 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
 
 /// The names of all keys in Redis.
 pub mod name {
-    /// Stream of changes that filters must hear of: field `key_hash` (hex) or `project` (id).
+    /// Stream of changes that filters must hear of: field `key_hash` (hex), `project` (id), `purge` (a wire message, hex) or `answer` (exact key,
+    /// hex).
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
     /// Hash SHA-256 (lower-case hex) to record (JSON) of the admin API's tokens.
     pub const TOKENS: &str = "px:tokens";
+    /// Hash `<Envoy>|<credential>` to `<open until, ms>|<told at, ms>`, of breakers that are not closed.
+    pub const BREAKERS: &str = "px:breakers";
     /// Set of all project ids.
     pub const PROJECTS: &str = "px:projects";
 
@@ -100,6 +107,12 @@ pub mod name {
     #[must_use]
     pub fn key_hash(hash: &str) -> String {
         format!("px:keyhash:{hash}")
+    }
+
+    /// The console's session with this SHA-256 (lower-case hex) of its cookie.
+    #[must_use]
+    pub fn session(hash: &str) -> String {
+        format!("px:session:{hash}")
     }
 
     /// What stands before every name of a project; scripts build the names of reservations from it.
@@ -141,18 +154,24 @@ pub mod name {
         sender_window(source) = "window:sender:{}";
         /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
+        /// There while a batch of hits of this id counts as told.
+        hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
         /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
+        /// Who keeps a response of `/v1/responses`: a [`proxium_wire::ResponseOwner`].
+        response(id) = "response:{}";
         /// Stream of ledger records.
         ledger() = "ledger";
         /// Hash of what a day (`20261130`) used, by metric, key, model and sender; months are sums of days.
         spend_day(day) = "spend:day:{}";
         /// Hash of a budget's month (`202611`): `spend`, what counts towards its caps.
         spend_month(month) = "spend:month:{}";
+        /// Hash limit to how often it refused on a day (`20261130`).
+        refused_day(day) = "refused:day:{}";
         /// A stored answer by the hex of its exact key (cache Redis).
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).

@@ -7,8 +7,8 @@ use super::scripts::{self, Scripts};
 use super::{StoreError, ledger};
 use fred::prelude::*;
 use proxium_wire::{
-    AdmitRequest, Admitted, Alternative, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer, Window,
-    admit_reply::Outcome,
+    AdmitRequest, Admitted, Alternative, Hits, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer,
+    Window, admit_reply::Outcome,
 };
 
 /// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
@@ -113,7 +113,12 @@ pub(super) async fn reserve(
                 .filter_map(|pair| if let [provider, sealed] = pair { Some((provider, sealed)) } else { None })
                 .map(|(provider, sealed)| Ok(OwnCredential { provider: provider.clone(), secret: open(provider, sealed)? }))
                 .collect::<Result<_, StoreError>>()?;
-            Outcome::Admitted(Admitted { soft_cap: reply.number(3)? == 1, credentials, rate_limit: reply.rate_limit()? })
+            Outcome::Admitted(Admitted {
+                soft_cap: reply.number(3)? == 1,
+                credentials,
+                rate_limit: reply.rate_limit()?,
+                previous_response: None,
+            })
         }
         "hit" => return Ok(Admission::Hit { soft_cap: reply.number(3)? == 1, rate_limit: reply.rate_limit()? }),
         "refused" => Outcome::Refused(Refused {
@@ -172,6 +177,18 @@ pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, mo
         vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
     args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
     match scripts::run::<String>(redis, &scripts.hit, &of.project, args).await?.as_str() {
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(()),
+    }
+}
+
+/// Records free hits that a filter answered by itself, once for each id.
+pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hits: &Hits) -> Result<(), StoreError> {
+    let count = tokens(hits.count);
+    let mut args: Vec<Value> =
+        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(&hits.model).into(), count.into()];
+    args.extend(ledger::of_hit(&hits.call, &hits.model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    match scripts::run::<String>(redis, &scripts.hits, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }

@@ -63,6 +63,23 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// With others.
+    pub fn sum(&mut self, more: &Self) {
+        let sums: [(&mut i64, i64); 8] = [
+            (&mut self.calls, more.calls),
+            (&mut self.cost.0, more.cost.0),
+            (&mut self.input_tokens, more.input_tokens),
+            (&mut self.cached_input_tokens, more.cached_input_tokens),
+            (&mut self.cache_write_tokens, more.cache_write_tokens),
+            (&mut self.output_tokens, more.output_tokens),
+            (&mut self.cached_calls, more.cached_calls),
+            (&mut self.estimated_calls, more.estimated_calls),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+    }
+
     fn add(&mut self, metric: &str, more: i64) {
         let sum = match metric {
             "answers" => &mut self.calls,
@@ -94,9 +111,30 @@ fn days(from: Date, to: Date) -> impl Iterator<Item = Date> {
 /// Redis cannot answer.
 pub async fn report(redis: &Client, project: &str, from: Date, to: Date, by: By) -> Result<BTreeMap<String, Totals>, StoreError> {
     let mut rows: BTreeMap<String, Totals> = BTreeMap::new();
+    for (_, day) in each_day(redis, project, from, to, by).await? {
+        for (name, totals) in day {
+            rows.entry(name).or_default().sum(&totals);
+        }
+    }
+    Ok(rows)
+}
+
+/// The same day by day, those without calls too.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn each_day(
+    redis: &Client,
+    project: &str,
+    from: Date,
+    to: Date,
+    by: By,
+) -> Result<Vec<(Date, BTreeMap<String, Totals>)>, StoreError> {
+    let mut all = Vec::new();
     for day in days(from, to) {
         let name = name::spend_day(project, &day.strftime("%Y%m%d").to_string());
         let fields: HashMap<String, i64> = redis.hgetall(name).await?;
+        let mut rows: BTreeMap<String, Totals> = BTreeMap::new();
         for (field, more) in &fields {
             let mut parts = field.splitn(4, '|');
             let (Some(metric), Some(key), Some(model), Some(source)) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
@@ -110,8 +148,9 @@ pub async fn report(redis: &Client, project: &str, from: Date, to: Date, by: By)
             };
             rows.entry(row).or_default().add(metric, *more);
         }
+        all.push((day, rows));
     }
-    Ok(rows)
+    Ok(all)
 }
 
 /// A record of the ledger: its cursor and its fields.
@@ -139,6 +178,24 @@ pub async fn newest(redis: &Client, project: &str, limit: u64) -> Result<Vec<Rec
 pub(super) fn records(page: Vec<(String, Vec<String>)>) -> Vec<Record> {
     let pair = |pair: &[String]| if let [field, value] = pair { Some((field.clone(), value.clone())) } else { None };
     page.into_iter().map(|(id, flat)| (id, flat.chunks_exact(2).filter_map(pair).collect())).collect()
+}
+
+/// What counts towards a project's caps in the running month, which begins on its reset day.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn this_month(redis: &Client, project: &str, reset_day: u8) -> Result<NanoUsd, StoreError> {
+    let (month, spend): (Option<i64>, Option<i64>) = redis.hmget(name::state(project), vec!["month", "spend"]).await?;
+    // The state turns to a new month with its first call.
+    let runs = month.is_some_and(|month| month >= period(today(), reset_day));
+    Ok(NanoUsd(spend.filter(|_| runs).unwrap_or(0)))
+}
+
+/// The period of a day, named by the month it began in: 202611. In a shorter month it begins on the last day.
+fn period(day: Date, reset_day: u8) -> i64 {
+    let reset_day = i8::try_from(reset_day).unwrap_or(1).min(day.last_of_month().day());
+    let began = if day.day() < reset_day { day.first_of_month().yesterday().unwrap_or(day) } else { day };
+    i64::from(began.year()) * 100 + i64::from(began.month())
 }
 
 /// Today, UTC.
@@ -238,5 +295,24 @@ async fn sum(redis: &Client, project: &str, month: &str, start_ms: &str) -> Resu
         }
         let Some((last, _)) = page.into_iter().next_back() else { return Ok(sum) };
         after = Some(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_named_by_the_month_in_which_its_reset_day_was() {
+        for (day, reset_day, expected) in [
+            ("2026-11-30", 1, 202_611),
+            ("2026-11-30", 31, 202_611),
+            ("2026-11-29", 31, 202_610),
+            ("2027-01-04", 5, 202_612),
+            ("2027-01-05", 5, 202_701),
+            ("2027-02-28", 30, 202_702),
+        ] {
+            assert_eq!(period(day.parse().unwrap(), reset_day), expected, "{day} {reset_day}");
+        }
     }
 }

@@ -70,7 +70,11 @@ async fn the_catalog_comes_once_and_again_when_it_changed() {
     assert!(first.forget_all);
     assert_eq!(first.catalog.as_ref().unwrap().models.len(), 2);
     let ask = async |world: &World| {
-        let request = proxium_wire::SnapshotRequest { catalog_revision: first.catalog_revision.clone(), cursor: first.cursor.clone() };
+        let request = proxium_wire::SnapshotRequest {
+            catalog_revision: first.catalog_revision.clone(),
+            cursor: first.cursor.clone(),
+            ..Default::default()
+        };
         let path = proxium_wire::path::SNAPSHOT;
         world.ask::<proxium_wire::SnapshotReply>(path, crate::world::SECRET, &request).await.unwrap()
     };

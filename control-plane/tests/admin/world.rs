@@ -9,6 +9,7 @@ use proxium::internal;
 use proxium::metrics::Metrics;
 use proxium::seal::Seal;
 use proxium::store::changes::Changes;
+use proxium::store::refusals::Refusals;
 use proxium::store::{self, Money, keys};
 use proxium_wire::{AuthenticateReply, AuthenticateRequest, KeyRecord, SECRET_HEADER, SnapshotReply, SnapshotRequest, path};
 use reqwest::{Method, StatusCode};
@@ -91,6 +92,7 @@ impl World {
             catalog: catalog.clone(),
             changes: Changes::start(redis.clone()),
             secret: SECRET.into(),
+            refusals: Refusals::start(redis.clone()),
             metrics: Arc::clone(&metrics),
         });
         let tokens = Arc::new(Tokens { admin: Some(ADMIN.to_owned()), viewer: Some(VIEWER.to_owned()) });
@@ -159,7 +161,7 @@ impl World {
     }
 
     pub async fn snapshot(&self, cursor: &str) -> Result<SnapshotReply, StatusCode> {
-        let request = SnapshotRequest { catalog_revision: String::new(), cursor: cursor.to_owned() };
+        let request = SnapshotRequest { catalog_revision: String::new(), cursor: cursor.to_owned(), ..Default::default() };
         self.ask(path::SNAPSHOT, SECRET, &request).await
     }
 

@@ -93,6 +93,7 @@ impl World {
             soft_cap: None,
             hold_ms: 60_000,
             side_call: false,
+            previous_response_id: String::new(),
         }
     }
 
@@ -210,5 +211,7 @@ pub fn settled((input, output): (u64, u64), cost: i64, store: Option<Store>) -> 
         ],
         latency_ms: 352,
         store,
+        own_credential: false,
+        response_id: String::new(),
     }
 }

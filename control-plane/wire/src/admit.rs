@@ -33,6 +33,9 @@ pub struct AdmitRequest {
     /// refuse a call now.
     #[prost(bool, tag = "9")]
     pub side_call: bool,
+    /// Whose this response is, is to be told with the admission; empty: none is asked for.
+    #[prost(string, tag = "120")]
+    pub previous_response_id: String,
 }
 
 /// What is known of a call before it is made.
@@ -146,6 +149,9 @@ pub struct Hit {
     /// For the `x-ratelimit-*` headers; absent for a free hit, which passes no ceiling.
     #[prost(message, optional, tag = "4")]
     pub rate_limit: Option<RateLimit>,
+    /// So long the answer stays stored if nobody purges it. 0: the filter must ask again each time.
+    #[prost(uint64, tag = "140")]
+    pub expires_in_ms: u64,
 }
 
 /// A reservation is held.
@@ -160,6 +166,20 @@ pub struct Admitted {
     /// For the `x-ratelimit-*` headers.
     #[prost(message, required, tag = "3")]
     pub rate_limit: RateLimit,
+    /// Who keeps [`AdmitRequest::previous_response_id`] for this project; absent: nobody, as far as is known.
+    #[prost(message, optional, tag = "120")]
+    pub previous_response: Option<ResponseOwner>,
+}
+
+/// Who keeps a response of `/v1/responses`.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct ResponseOwner {
+    /// Catalog name of the provider.
+    #[prost(string, tag = "1")]
+    pub provider: String,
+    /// On the account of the project's own credential, not the platform's.
+    #[prost(bool, tag = "2")]
+    pub own_credential: bool,
 }
 
 /// A credential of the project's own.

@@ -83,6 +83,9 @@ pub struct Provider {
     /// Envoy's cluster for streams through the router, with the upstream filter; empty: streams of this provider go by callout.
     #[prost(string, tag = "7")]
     pub stream_cluster: String,
+    /// It has `/chat/completions` and no `/responses`: calls of the latter are translated.
+    #[prost(bool, tag = "120")]
+    pub chat_only: bool,
 }
 
 /// What a model costs, in pico-USD (10^-12 USD) per token, call or search; 1 USD per million tokens is 1,000,000.

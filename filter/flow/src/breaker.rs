@@ -123,6 +123,12 @@ impl State {
         }
     }
 
+    /// Open until this instant, then half-open; `None`: closed.
+    #[must_use]
+    pub fn open_until_ms(&self) -> Option<u64> {
+        Some(self.open_until_ms).filter(|until_ms| *until_ms > 0)
+    }
+
     /// What a report made of `before`, in the operator's word; `None`: neither opened nor closed.
     #[must_use]
     pub const fn change(&self, before: &Self) -> Option<&'static str> {

@@ -4,6 +4,7 @@ use crate::dialect::{self, Answer, Request};
 use crate::json::Document;
 use crate::message::Headers;
 use crate::refusal::Refusal;
+use crate::speaks::Speaks;
 use proxium_wire::{Dialect, Endpoint};
 
 /// A stage of the specification. Those of later work have their place in [`Route::stages`]'s tables already:
@@ -47,17 +48,19 @@ pub const MODELS_PATH: &str = "/v1/models";
 pub struct Route {
     /// The endpoint.
     pub endpoint: Endpoint,
-    /// How the client speaks.
+    /// How errors are told.
     pub dialect: Dialect,
+    /// How the client speaks.
+    pub speaks: Speaks,
     /// The stages in their order.
     pub stages: &'static [StageName],
     /// Reads a request's body.
     pub request: fn(&Document) -> Result<Request, Refusal>,
-    /// The path at a provider of a dialect; `None`: it has no such endpoint. The entry is skipped; where nothing is reserved, the request's
+    /// The path at a provider that is spoken to so; `None`: it has no such endpoint. The entry is skipped; where nothing is reserved, the request's
     /// estimate is the answer.
-    pub path: fn(Dialect) -> Option<&'static str>,
+    pub path: fn(Speaks) -> Option<&'static str>,
     /// Reads a provider's answer.
-    pub answer: fn(Dialect, &[u8]) -> Result<Answer, &'static str>,
+    pub answer: fn(Speaks, &[u8]) -> Result<Answer, &'static str>,
 }
 
 impl Route {
@@ -86,12 +89,21 @@ impl Route {
 const CHAT: Route = Route {
     endpoint: Endpoint::Chat,
     dialect: Dialect::Openai,
+    speaks: Speaks::Openai,
     stages: FULL,
     request: dialect::openai::request,
     path: generation,
-    answer: dialect::answer,
+    answer: generated,
 };
-const MESSAGES: Route = Route { endpoint: Endpoint::Messages, dialect: Dialect::Anthropic, request: dialect::anthropic::request, ..CHAT };
+const MESSAGES: Route = Route {
+    endpoint: Endpoint::Messages,
+    dialect: Dialect::Anthropic,
+    speaks: Speaks::Anthropic,
+    request: dialect::anthropic::request,
+    ..CHAT
+};
+const RESPONSES: Route =
+    Route { endpoint: Endpoint::Responses, speaks: Speaks::Responses, stages: SHORT, request: dialect::responses::request, ..CHAT };
 const COUNT_TOKENS: Route = Route {
     stages: COUNT,
     request: dialect::anthropic::count_request,
@@ -125,31 +137,37 @@ const RERANK: Route = Route {
 /// In the Anthropic dialect where the request has an `anthropic-version`, see [`Route::spoken`].
 const MODELS: Route = Route { endpoint: Endpoint::Models, stages: LIST, path: |_| None, ..CHAT };
 
-/// A chat or messages call can go to a provider of either dialect.
-const fn generation(provider: Dialect) -> Option<&'static str> {
+/// What generates can go to any provider.
+const fn generation(provider: Speaks) -> Option<&'static str> {
     match provider {
-        Dialect::Openai => Some("/chat/completions"),
-        Dialect::Anthropic => Some("/messages"),
+        Speaks::Openai => Some("/chat/completions"),
+        Speaks::Anthropic => Some("/messages"),
+        Speaks::Responses => Some("/responses"),
+    }
+}
+
+fn generated(provider: Speaks, body: &[u8]) -> Result<Answer, &'static str> {
+    match provider {
+        Speaks::Responses => dialect::responses::answer(body),
+        Speaks::Openai | Speaks::Anthropic => dialect::answer(provider.dialect(), body),
     }
 }
 
 /// Only Anthropic's API counts tokens.
-const fn counting(provider: Dialect) -> Option<&'static str> {
-    match provider {
-        Dialect::Openai => None,
-        Dialect::Anthropic => Some("/messages/count_tokens"),
-    }
+fn counting(provider: Speaks) -> Option<&'static str> {
+    (provider == Speaks::Anthropic).then_some("/messages/count_tokens")
 }
 
 /// Anthropic's API has nothing of the kind.
-fn only_openai(provider: Dialect, path: &'static str) -> Option<&'static str> {
-    (provider == Dialect::Openai).then_some(path)
+fn only_openai(provider: Speaks, path: &'static str) -> Option<&'static str> {
+    (provider == Speaks::Openai).then_some(path)
 }
 
 const ROUTES: &[(&str, Route)] = &[
     ("/v1/chat/completions", CHAT),
     ("/v1/messages", MESSAGES),
     ("/v1/messages/count_tokens", COUNT_TOKENS),
+    ("/v1/responses", RESPONSES),
     ("/v1/embeddings", EMBEDDINGS),
     ("/v1/moderations", MODERATIONS),
     ("/v1/rerank", RERANK),
@@ -183,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_short_path_reserves_before_it_resolves_and_has_no_lookup() {
-        for path in ["/v1/embeddings", "/v1/moderations", "/v1/rerank"] {
+        for path in ["/v1/embeddings", "/v1/moderations", "/v1/rerank", "/v1/responses"] {
             let route = route("POST", path).unwrap();
             let at = |name| route.stages.iter().position(|stage| *stage == name);
             assert!(at(StageName::Authenticate) < at(StageName::Reserve) && at(StageName::Reserve) < at(StageName::Resolve));

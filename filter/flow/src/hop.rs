@@ -7,7 +7,8 @@ use crate::message::Headers;
 use crate::refusal::Refusal;
 use crate::request::Head;
 use crate::snapshot::Entry;
-use crate::translate::{Outgoing, anthropic_openai, openai_anthropic};
+use crate::speaks::Speaks;
+use crate::translate::{Outgoing, anthropic_openai, openai_anthropic, responses_anthropic, responses_openai};
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
 
@@ -35,38 +36,13 @@ pub struct Hop {
     max_output_tokens: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Speaks {
-    Openai,
-    Anthropic,
-}
-
-impl From<Dialect> for Speaks {
-    fn from(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Openai => Self::Openai,
-            Dialect::Anthropic => Self::Anthropic,
-        }
-    }
-}
-
-impl From<Speaks> for Dialect {
-    fn from(speaks: Speaks) -> Self {
-        match speaks {
-            Speaks::Openai => Self::Openai,
-            Speaks::Anthropic => Self::Anthropic,
-        }
-    }
-}
-
 impl Hop {
     /// The attempt of this entry.
     ///
     /// # Errors
     /// Its provider has no such endpoint.
     pub fn new(head: &Head, entry: &Entry) -> Result<Self, Refusal> {
-        let (client, provider) = (head.route.dialect, entry.provider.dialect());
+        let (client, provider) = (head.route.speaks, Speaks::of(&entry.provider, &head.route));
         let same = client == provider;
         // A query is the client's dialect's own.
         let query = head.query.as_deref().filter(|_| same).map(|query| format!("?{query}")).unwrap_or_default();
@@ -77,15 +53,15 @@ impl Hop {
         if same {
             headers.copy_allowed(&head.headers, DIALECT_HEADERS);
         }
-        if provider == Dialect::Anthropic && headers.get("anthropic-version").is_none() {
+        if provider == Speaks::Anthropic && headers.get("anthropic-version").is_none() {
             headers.add("anthropic-version", ANTHROPIC_VERSION);
         }
         Ok(Self {
             path: format!("{}{path}{query}", entry.provider.path_prefix),
             authority: entry.provider.authority.clone(),
             headers: headers.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            client: client.into(),
-            provider: provider.into(),
+            client,
+            provider,
             model: entry.model.upstream.clone(),
             max_output_tokens: entry.model.max_output_tokens,
         })
@@ -94,13 +70,13 @@ impl Hop {
     /// How the client speaks.
     #[must_use]
     pub fn client(&self) -> Dialect {
-        self.client.into()
+        self.client.dialect()
     }
 
     /// How the provider speaks.
     #[must_use]
     pub fn provider(&self) -> Dialect {
-        self.provider.into()
+        self.provider.dialect()
     }
 
     /// The body that the provider gets. A stream is always asked for its usage.
@@ -113,8 +89,15 @@ impl Hop {
         let edits: &[(&str, Option<&str>)] = match (self.client, self.provider, stream) {
             (Speaks::Openai, Speaks::Openai, true) => &[("model", Some(&name)), ("stream_options", Some(&with_usage))],
             (Speaks::Openai, Speaks::Openai, false) => &[("model", Some(&name)), ("stream", None), ("stream_options", None)],
-            (Speaks::Anthropic, Speaks::Anthropic, true) => &[("model", Some(&name))],
+            (Speaks::Anthropic, Speaks::Anthropic, true) | (_, Speaks::Responses, true) => &[("model", Some(&name))],
+            (_, Speaks::Responses, false) => &[("model", Some(&name)), ("stream", None), ("stream_options", None)],
             (Speaks::Anthropic, Speaks::Anthropic, false) => &[("model", Some(&name)), ("stream", None)],
+            (Speaks::Responses, Speaks::Openai, _) => {
+                return responses_openai::request(&request.text, &self.model, self.max_output_tokens, stream);
+            }
+            (Speaks::Responses, Speaks::Anthropic, _) => {
+                return responses_anthropic::request(&request.text, &self.model, self.max_output_tokens, stream);
+            }
             (Speaks::Openai, Speaks::Anthropic, _) => {
                 return openai_anthropic::request(&request.text, &self.model, self.max_output_tokens, stream);
             }

@@ -23,6 +23,8 @@ pub enum Refusal {
     ModelNotAllowed(String),
     /// 404: no rule, chain or model of this name.
     ModelNotFound(String),
+    /// 404: no response of this id that the project can go on from.
+    ResponseNotFound(String),
     /// 404: not a path of proxium (with `other_paths: not_found`).
     PathNotFound,
     /// 413: the body is larger than this many bytes.
@@ -62,7 +64,7 @@ impl Refusal {
             Self::InvalidRequest { .. } => 400,
             Self::MissingKey | Self::InvalidKey => 401,
             Self::ModelNotAllowed(_) => 403,
-            Self::ModelNotFound(_) | Self::PathNotFound => 404,
+            Self::ModelNotFound(_) | Self::ResponseNotFound(_) | Self::PathNotFound => 404,
             Self::RequestTooLarge(_) => 413,
             Self::Capped(_) => 429,
             Self::DeadlineExceeded => 502,
@@ -80,6 +82,7 @@ impl Refusal {
             Self::InvalidKey => "invalid_key",
             Self::ModelNotAllowed(_) => "model_not_allowed",
             Self::ModelNotFound(_) => "model_not_found",
+            Self::ResponseNotFound(_) => "response_not_found",
             Self::PathNotFound => "not_found",
             Self::RequestTooLarge(_) => "request_too_large",
             Self::Capped(refused) if refused.of_sender => "source_capped",
@@ -100,6 +103,9 @@ impl Refusal {
                 "This key may not use `{model}`, nor any model that `{model}` stands for. Ask for a key that may, or name another model."
             ),
             Self::ModelNotFound(model) => format!("There is no model, tier or rule named `{model}` for this endpoint. Check the name."),
+            Self::ResponseNotFound(id) => format!(
+                "There is no response `{id}` that this project can go on from: its provider keeps none, or it is too old. Send the conversation in `input`."
+            ),
             Self::PathNotFound => "There is nothing at this path and method.".into(),
             Self::RequestTooLarge(limit) => format!("The request body is larger than {limit} bytes. Send a smaller one."),
             Self::Capped(refused) => capped_message(refused),
@@ -119,6 +125,7 @@ impl Refusal {
         match self {
             Self::InvalidRequest { param, .. } => param.clone(),
             Self::ModelNotAllowed(_) | Self::ModelNotFound(_) => Some("model".into()),
+            Self::ResponseNotFound(_) => Some("previous_response_id".into()),
             Self::Capped(refused) => Some(refused.limit().name().into()),
             _ => None,
         }

@@ -6,6 +6,7 @@ pub mod estimate;
 pub mod moderations;
 pub mod openai;
 pub mod rerank;
+pub mod responses;
 
 pub use estimate::{count_tokens, input_tokens, text_tokens};
 
@@ -36,6 +37,10 @@ pub struct Request {
     pub least_input_tokens: u64,
     /// Searches that the call is expected to count as (rerank).
     pub searches: u64,
+    /// Where an object is named that the provider keeps for its account: on the platform's, it may be another project's (responses).
+    pub stored_reference: Option<String>,
+    /// The response that this one goes on from; empty: none (responses).
+    pub previous_response_id: String,
 }
 
 /// A whole answer that can be returned.
@@ -49,6 +54,8 @@ pub struct Answer {
     pub message_bytes: u64,
     /// The searches, if the provider told them (rerank).
     pub searches: Option<u64>,
+    /// The id under which the provider keeps it; empty: none (responses).
+    pub response_id: String,
 }
 
 /// Reads what proxium acts on in a request.

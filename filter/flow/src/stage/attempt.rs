@@ -10,6 +10,7 @@ use crate::hop::{Hop, SHARED_HEADERS, credential_header};
 use crate::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use crate::refusal::{ProvidersFailed, Refusal};
 use crate::snapshot::Entry;
+use crate::speaks::Speaks;
 use crate::told::Told;
 use crate::translate;
 use crate::world::World;
@@ -71,7 +72,7 @@ pub fn run(mut call: Box<Call>, mut at: usize, world: &impl World) -> Turn {
 /// admission.
 fn counts_here(call: &Call, entry: &Entry) -> bool {
     let route = &call.head.route;
-    !route.reserves() && ((route.path)(entry.provider.dialect()).is_none() || credential(call, entry).is_none())
+    !route.reserves() && ((route.path)(Speaks::of(&entry.provider, route)).is_none() || credential(call, entry).is_none())
 }
 
 /// An entry that may be called.
@@ -151,12 +152,31 @@ impl Attempting {
     }
 
     fn in_the_clients_words(&self, answer: Answer, now_ms: u64) -> Option<Answer> {
-        let body = translate::answer(self.call.head.route.dialect, &self.entry, answer.body, &self.call.head.request_id, now_ms / 1_000)?;
+        let body = translate::answer(&self.call.between(&self.entry), &self.call.body, answer.body, now_ms / 1_000)?;
         Some(Answer { body, ..answer })
     }
 }
 
 impl Call {
+    /// The attempt of an entry. Objects that a provider keeps are only reached on an account of the project's own.
+    pub(super) fn hop(&self, entry: &Entry) -> Result<Hop, Refusal> {
+        match &self.request.stored_reference {
+            Some(at) if !self.owns_credential(&entry.provider.name) => Err(Refusal::invalid(
+                at,
+                format!(
+                    "`{at}` names an object that the provider keeps, on an account that others share. Send its content, or register the project's \
+                     own credential for this provider."
+                ),
+            )),
+            _ => Hop::new(&self.head, entry),
+        }
+    }
+
+    /// The project's own credential is used for this provider.
+    pub(super) fn owns_credential(&self, provider: &str) -> bool {
+        self.admitted.iter().flat_map(|admitted| &admitted.credentials).any(|credential| credential.provider == provider)
+    }
+
     /// Notes what came of an entry.
     pub(super) fn attempted(&mut self, entry: &Entry, outcome: &str, ms: u64, world: &impl World) {
         world.tell(Told::Attempt { entry, outcome, ms });
@@ -208,7 +228,7 @@ fn credential(call: &Call, entry: &Entry) -> Option<(Lane, Option<String>)> {
 
 /// The call of an entry, and the parameters it could not carry. A callout's answer is always unary; a stream is replayed from it.
 fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Result<(Callout, Vec<String>), Refusal> {
-    let hop = Hop::new(&call.head, entry)?;
+    let hop = call.hop(entry)?;
     let outgoing = hop.body(&call.body, false)?;
     let mut headers = Headers::new();
     headers.add(":method", "POST");

@@ -12,6 +12,8 @@ use crate::message::{Answer, Headers};
 use crate::refusal::Refusal;
 use crate::request::{Controls, Head};
 use crate::snapshot::{Entry, Snapshot};
+use crate::speaks::Speaks;
+use crate::translate::Between;
 use crate::world::{KeyHash, World};
 use proxium_wire::{Admitted, Attempt, KeyRecord, Release, Settlement, settlement};
 use std::rc::Rc;
@@ -68,6 +70,8 @@ pub struct Call {
     pub soft_cap: bool,
     /// *Lookup*: where answers are cached; `None`: neither read nor written.
     pub cache: Option<CacheScope>,
+    /// *Reserve*: when it was asked for.
+    pub asked_ms: u64,
     /// *Reserve*: the admission; `None` before it, and without a control plane (`allow`).
     pub admitted: Option<Admitted>,
     /// *Attempt*: what was tried.
@@ -116,6 +120,7 @@ impl Call {
             soft_cap_plan: Vec::new(),
             soft_cap: false,
             cache: None,
+            asked_ms: 0,
             admitted: None,
             attempts: Vec::new(),
             cut_by_caller: None,
@@ -138,6 +143,18 @@ impl Call {
             StageName::Reserve => reserve::enter(self, world),
             StageName::Attempt if route::applies(&self, world) => route::enter(self, world),
             StageName::Attempt => attempt::run(self, 0, world),
+        }
+    }
+
+    /// Who the client and an entry's provider are to each other.
+    #[must_use]
+    pub fn between<'a>(&'a self, entry: &'a Entry) -> Between<'a> {
+        let route = &self.head.route;
+        Between {
+            client: route.speaks,
+            provider: Speaks::of(&entry.provider, route),
+            model: &entry.model.upstream,
+            request_id: &self.head.request_id,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::dialect;
 use crate::endpoint::Route;
 use crate::message::{Answer, Failure, Headers, Reply};
 use crate::snapshot::Entry;
+use crate::speaks::Speaks;
 use serde::{Deserialize, Serialize};
 
 /// A timeout of at least this long counts against the credential, even if its model may take longer.
@@ -110,7 +111,7 @@ pub fn judge(reply: Reply, share: Share, entry: &Entry, route: &Route, now_ms: u
         Reply::Answer(answer) => answer,
     };
     match by_status(answer.status, retry_after_ms(&answer.headers, now_ms)) {
-        ByStatus::Good => match (route.answer)(entry.provider.dialect(), &answer.body) {
+        ByStatus::Good => match (route.answer)(Speaks::of(&entry.provider, route), &answer.body) {
             Ok(read) => Verdict::Answered(answer, read),
             Err(word) => Verdict::Next(Miss::failure(word)),
         },

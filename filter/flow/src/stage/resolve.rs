@@ -5,6 +5,7 @@ use super::price_guard::affordable;
 use crate::flow::Turn;
 use crate::refusal::Refusal;
 use crate::snapshot::{Entry, Snapshot};
+use crate::speaks::Speaks;
 use crate::world::World;
 use proxium_wire::{Endpoint, KeyRecord, Rules};
 use std::rc::Rc;
@@ -23,6 +24,10 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if models.is_empty() {
         return refuse(&call, &Refusal::ModelNotFound(requested.to_owned()));
     }
+    let models = match of_previous(&call, models) {
+        Ok(models) => models,
+        Err(refusal) => return refuse(&call, &refusal),
+    };
     let plan = plan(&call, models);
     if plan.is_empty() {
         return refuse(&call, &Refusal::ModelNotAllowed(requested.to_owned()));
@@ -33,6 +38,26 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     }
     call.soft_cap_plan = soft_cap_plan(&call);
     call.next(world)
+}
+
+/// A response is gone on from at the provider that keeps it, on the account that made it; nobody else knows it.
+fn of_previous(call: &Call, models: Vec<Rc<Entry>>) -> Result<Vec<Rc<Entry>>, Refusal> {
+    let previous = &call.request.previous_response_id;
+    if previous.is_empty() {
+        return Ok(models);
+    }
+    let admitted = call.admitted.as_ref().ok_or(Refusal::ControlPlaneUnavailable)?;
+    let owner = admitted.previous_response.as_ref();
+    let owner = owner.filter(|owner| owner.own_credential == call.owns_credential(&owner.provider));
+    let owner = owner.ok_or_else(|| Refusal::ResponseNotFound(previous.clone()))?;
+    let keeps =
+        |entry: &Rc<Entry>| entry.provider.name == owner.provider && Speaks::of(&entry.provider, &call.head.route) == Speaks::Responses;
+    let models: Vec<_> = models.into_iter().filter(keeps).collect();
+    if models.is_empty() {
+        let why = "`previous_response_id` names a response that none of this model's providers made. Name the model that made it.";
+        return Err(Refusal::invalid("previous_response_id", why));
+    }
+    Ok(models)
 }
 
 fn refuse(call: &Call, refusal: &Refusal) -> Turn {

@@ -12,7 +12,7 @@ use crate::breaker::{Lane, Outcome};
 use crate::config::Streams;
 use crate::deadline::Share;
 use crate::flow::{Effect, Stage, Turn};
-use crate::hop::{Hop, SHARED_HEADERS, credential_header};
+use crate::hop::{SHARED_HEADERS, credential_header};
 use crate::message::{Answer, Failure, Headers, Route};
 use crate::refusal::Refusal;
 use crate::snapshot::Entry;
@@ -58,7 +58,7 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     };
     let (mut hops, mut state) = (Vec::new(), Vec::new());
     for (at, entry) in call.plan.clone().into_iter().enumerate() {
-        let hop = Hop::new(&call.head, &entry).and_then(|hop| Ok((hop.dropped(&call.body)?, hop)));
+        let hop = call.hop(&entry).and_then(|hop| Ok((hop.dropped(&call.body)?, hop)));
         let (dropped, hop) = match hop {
             Ok(hop) => hop,
             Err(refusal) => {

@@ -10,10 +10,11 @@ use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Failure};
 use crate::price;
 use crate::snapshot::Entry;
+use crate::speaks::Speaks;
 use crate::sse;
 use crate::stream::{Fold, Hider, Meter, broken};
 use crate::told::Told;
-use crate::translate::{self, StreamTranslator, answer_id};
+use crate::translate::{self, StreamTranslator};
 use crate::world::World;
 use proxium_wire::settlement::End;
 use proxium_wire::{Attempt, Dialect, Settle, Settlement, Usage};
@@ -60,18 +61,11 @@ impl Streaming {
         answer: &Answer,
         dropped: &[String],
     ) -> Turn {
-        let (client, provider) = (call.head.route.dialect, entry.provider.dialect());
-        let id = answer_id(client, &call.head.request_id);
-        let way = match StreamTranslator::new(
-            client,
-            provider,
-            &entry.model.upstream,
-            &id,
-            call.head.arrived_ms / 1_000,
-            call.request.include_usage,
-        ) {
+        let provider = entry.provider.dialect();
+        let translator = StreamTranslator::new(&call.between(&entry), &call.body, call.head.arrived_ms / 1_000, call.request.include_usage);
+        let way = match translator {
             Some(translator) => Way::Translate(Box::new(translator)),
-            None if client == Dialect::Openai && !call.request.include_usage => Way::Hide(Hider::new()),
+            None if call.head.route.speaks == Speaks::Openai && !call.request.include_usage => Way::Hide(Hider::new()),
             None => Way::Pass,
         };
         let mut call = call;
@@ -119,7 +113,7 @@ impl Streaming {
             self.whole_body = true;
         }
         // A translator ends a broken stream itself.
-        let broken = (end && !self.meter.ended() && !self.meter.failed()).then(|| broken(self.call.head.route.dialect));
+        let broken = (end && !self.meter.ended() && !self.meter.failed()).then(|| broken(self.call.head.route.speaks));
         match &mut self.way {
             Way::Pass => out = bytes,
             Way::Hide(hider) => {
@@ -165,20 +159,15 @@ impl Streaming {
         let (usage, estimated) = self.usage();
         let cost = price::cost(&usage, &self.entry.model.prices);
         let whole = self.fold.take().filter(|_| self.meter.complete()).and_then(Fold::finish).and_then(|unary| {
-            translate::answer(
-                self.call.head.route.dialect,
-                &self.entry,
-                unary,
-                &self.call.head.request_id,
-                self.call.head.arrived_ms / 1_000,
-            )
+            translate::answer(&self.call.between(&self.entry), &self.call.body, unary, self.call.head.arrived_ms / 1_000)
         });
         let settle = Settle {
             usage,
             cost_nano_usd: cost.0,
             estimated,
             abandoned: !ended && (by_client || (late && self.call.deadline.is_callers())),
-            store: record::store(&self.call, &self.entry, cost, whole.as_ref()),
+            store: record::store(&self.call, &self.entry, cost, whole.as_ref(), world),
+            response_id: self.meter.response_id().to_owned(),
             ..record::ended(&self.call, &self.entry, now_ms)
         };
         self.call.settlement(End::Settle(Box::new(settle)))

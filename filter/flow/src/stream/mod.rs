@@ -17,6 +17,8 @@ mod openai;
 mod replay;
 mod replay_anthropic;
 mod replay_openai;
+mod replay_responses;
+pub(crate) mod responses;
 mod tools;
 pub mod usage;
 
@@ -28,6 +30,7 @@ pub(crate) use anthropic::{Block, Delta as AnthropicDelta, Frame, Message, Messa
 pub(crate) use openai::{Choice, Chunk, choices};
 pub(crate) use tools::Slots;
 
+use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use proxium_wire::{Dialect, Usage};
 use serde_json::value::RawValue;
@@ -155,6 +158,15 @@ impl Meter {
         self.failed
     }
 
+    /// The id of the response, on `/v1/responses`; empty: none.
+    #[must_use]
+    pub fn response_id(&self) -> &str {
+        match &self.state {
+            State::Openai(state) => &state.response_id,
+            State::Anthropic(_) => "",
+        }
+    }
+
     /// Bytes of generated text, reasoning and tool calls so far, for an estimate.
     #[must_use]
     pub const fn generated_bytes(&self) -> u64 {
@@ -168,16 +180,22 @@ impl Meter {
 /// The error event for a stream that ended without its terminator. Write a blank line first if the provider stopped in the middle of an
 /// event ([`sse::Reader::mid_event`]). Never followed by `[DONE]` or `message_stop`.
 #[must_use]
-pub fn broken(dialect: Dialect) -> Vec<u8> {
-    error(dialect, "api_error", "The provider's stream ended before its answer was complete. Try again.", &json!("stream_broken"))
+pub fn broken(client: Speaks) -> Vec<u8> {
+    error(client, "api_error", "The provider's stream ended before its answer was complete. Try again.", &json!("stream_broken"))
 }
 
 /// An error event; `code` may be null.
-pub(crate) fn error(dialect: Dialect, kind: &str, message: &str, code: &Value) -> Vec<u8> {
+pub(crate) fn error(client: Speaks, kind: &str, message: &str, code: &Value) -> Vec<u8> {
     let mut out = Vec::new();
-    match dialect {
-        Dialect::Openai => sse::write(&mut out, None, &json!({"error": {"message": message, "type": kind, "param": null, "code": code}})),
-        Dialect::Anthropic => {
+    match client {
+        // The members of its own error event, and beside them what the SDKs raise.
+        Speaks::Responses => {
+            let error = json!({"message": message, "type": kind, "param": null, "code": code});
+            let event = json!({"type": "error", "message": message, "param": null, "code": code, "error": error});
+            sse::write(&mut out, Some("error"), &event);
+        }
+        Speaks::Openai => sse::write(&mut out, None, &json!({"error": {"message": message, "type": kind, "param": null, "code": code}})),
+        Speaks::Anthropic => {
             let mut error = json!({"type": kind, "message": message});
             if let (Some(error), false) = (error.as_object_mut(), code.is_null()) {
                 error.insert("code".into(), code.clone());

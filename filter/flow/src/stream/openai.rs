@@ -78,6 +78,8 @@ pub(crate) struct Function<'a> {
 #[derive(Deserialize)]
 struct Response<'a> {
     #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
     usage: Option<&'a RawValue>,
 }
 
@@ -96,6 +98,8 @@ pub(super) struct State {
     choices: BTreeMap<u64, bool>,
     /// A response of `/v1/responses` completed.
     completed: bool,
+    /// Its id.
+    pub response_id: String,
 }
 
 impl State {
@@ -141,8 +145,9 @@ impl State {
 
     /// An event of `/v1/responses`: named, and the last one is the terminator.
     fn response(&mut self, kind: &str, chunk: &Chunk<'_>) -> Kind {
-        if let Some(usage) = chunk.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok()).and_then(|of| of.usage) {
-            self.usage.update(usage.get());
+        if let Some(response) = chunk.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok()) {
+            self.usage.update(response.usage.map_or("null", RawValue::get));
+            self.response_id = text(response.id).unwrap_or_else(|| std::mem::take(&mut self.response_id));
         }
         match kind {
             "error" | "response.failed" => return Kind::Error,
@@ -253,13 +258,13 @@ mod tests {
     #[test]
     fn usage_of_a_response_is_read_from_its_last_event() {
         let read = meter(&[
-            r#"{"type":"response.created","response":{"usage":null}}"#,
+            r#"{"type":"response.created","response":{"id":"resp_1","usage":null}}"#,
             r#"{"type":"response.output_text.delta","delta":"hello"}"#,
             r#"{"type":"response.completed","response":{"usage":{"input_tokens":9,"input_tokens_details":{"cached_tokens":4},"output_tokens":3}}}"#,
         ]);
         assert_eq!(read.usage(), Some(Usage { input: 5, cached_input: 4, output: 3, ..Usage::default() }));
         assert!(read.complete());
-        assert_eq!(read.generated_bytes(), 5);
+        assert_eq!((read.generated_bytes(), read.response_id()), (5, "resp_1"));
     }
 
     #[test]

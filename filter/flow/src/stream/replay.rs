@@ -1,7 +1,7 @@
 //! A unary answer becomes a stream of the same dialect: a stored answer for a client that streams.
 
-use super::{replay_anthropic, replay_openai};
-use proxium_wire::Dialect;
+use super::{replay_anthropic, replay_openai, replay_responses};
+use crate::speaks::Speaks;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -19,11 +19,12 @@ pub(super) enum Json<'a> {
 
 /// The whole body of the stream, terminator included. OpenAI's usage chunk only if `include_usage`. `None`: not a unary answer.
 #[must_use]
-pub fn replay(dialect: Dialect, unary: &[u8], include_usage: bool) -> Option<Vec<u8>> {
+pub fn replay(client: Speaks, unary: &[u8], include_usage: bool) -> Option<Vec<u8>> {
     let unary = std::str::from_utf8(unary).ok()?;
-    match dialect {
-        Dialect::Openai => replay_openai::replay(unary, include_usage),
-        Dialect::Anthropic => replay_anthropic::replay(unary),
+    match client {
+        Speaks::Openai => replay_openai::replay(unary, include_usage),
+        Speaks::Anthropic => replay_anthropic::replay(unary),
+        Speaks::Responses => replay_responses::replay(unary),
     }
 }
 
@@ -36,10 +37,10 @@ mod tests {
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
-    fn round(dialect: Dialect, unary: &Value) -> (String, Value) {
+    fn round(client: Speaks, unary: &Value) -> (String, Value) {
         // Pretty: a body may span lines, an event's data must not.
-        let stream = replay(dialect, serde_json::to_string_pretty(unary).unwrap().as_bytes(), true).unwrap();
-        let (mut reader, mut fold, mut meter) = (Reader::new(), Fold::new(dialect, 1 << 20), Meter::new(dialect));
+        let stream = replay(client, serde_json::to_string_pretty(unary).unwrap().as_bytes(), true).unwrap();
+        let (mut reader, mut fold, mut meter) = (Reader::new(), Fold::new(client.dialect(), 1 << 20), Meter::new(client.dialect()));
         for event in reader.push(&stream) {
             fold.event(&event);
             meter.event(&event);
@@ -72,18 +73,18 @@ mod tests {
             ]),
         ] {
             let unary = openai(&choices);
-            assert_eq!(round(Dialect::Openai, &unary).1, unary);
+            assert_eq!(round(Speaks::Openai, &unary).1, unary);
         }
     }
 
     #[test]
     fn the_usage_chunk_is_there_only_when_asked_for() {
         let unary = openai(&json!([{"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}]));
-        let (with, _) = round(Dialect::Openai, &unary);
+        let (with, _) = round(Speaks::Openai, &unary);
         let events: Vec<&str> = with.split("\n\n").collect();
         assert!(events[events.len() - 3].contains(r#""choices":[]"#), "{with}");
         assert!(with.ends_with("data: [DONE]\n\n"));
-        let without = replay(Dialect::Openai, unary.to_string().as_bytes(), false).unwrap();
+        let without = replay(Speaks::Openai, unary.to_string().as_bytes(), false).unwrap();
         let without = String::from_utf8(without).unwrap();
         assert!(!without.contains("usage") && without.ends_with("data: [DONE]\n\n"), "{without}");
     }
@@ -104,7 +105,7 @@ mod tests {
             ],
             "usage": {"input_tokens": 3, "cache_read_input_tokens": 1, "cache_creation": {"ephemeral_5m_input_tokens": 0}, "output_tokens": 9}
         });
-        let (stream, folded) = round(Dialect::Anthropic, &unary);
+        let (stream, folded) = round(Speaks::Anthropic, &unary);
         assert_eq!(folded, unary);
         let names: Vec<&str> = stream.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
         assert_eq!(names[..4], ["message_start", "content_block_start", "content_block_delta", "content_block_delta"]);
@@ -118,9 +119,9 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_not_replayed() {
         for body in ["", "[]", "{}", r#"{"error":{}}"#, r#"{"choices":[]}"#, r#"{"choices":5}"#, r#"{"content":5}"#] {
-            assert_eq!(replay(Dialect::Openai, body.as_bytes(), true), None, "{body}");
-            assert_eq!(replay(Dialect::Anthropic, body.as_bytes(), true), None, "{body}");
+            assert_eq!(replay(Speaks::Openai, body.as_bytes(), true), None, "{body}");
+            assert_eq!(replay(Speaks::Anthropic, body.as_bytes(), true), None, "{body}");
         }
-        assert_eq!(replay(Dialect::Openai, b"\xff", true), None);
+        assert_eq!(replay(Speaks::Openai, b"\xff", true), None);
     }
 }

@@ -18,10 +18,10 @@
 use super::anthropic_openai::stop_reason;
 use super::anthropic_usage;
 use super::blocks::{Blocks, TooLarge};
+use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
-use proxium_wire::Dialect;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -83,7 +83,7 @@ impl Translator {
             Ok(())
         };
         if taken.is_err() {
-            out.extend_from_slice(&error(Dialect::Anthropic, "api_error", "The answer is too large to be translated.", &Value::Null));
+            out.extend_from_slice(&error(Speaks::Anthropic, "api_error", "The answer is too large to be translated.", &Value::Null));
             self.over = true;
         }
     }
@@ -97,7 +97,7 @@ impl Translator {
         if self.finish_reason.is_some() {
             return self.stop(out);
         }
-        out.extend_from_slice(&broken(Dialect::Anthropic));
+        out.extend_from_slice(&broken(Speaks::Anthropic));
         self.over = true;
     }
 
@@ -173,7 +173,7 @@ impl Translator {
         let told: Value = raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         let word = |name: &str| told.get(name).and_then(Value::as_str);
         let message = word("message").or(told.as_str()).unwrap_or("The provider's stream ended with an error.");
-        out.extend_from_slice(&error(Dialect::Anthropic, error_type(word("type"), word("code")), message, &Value::Null));
+        out.extend_from_slice(&error(Speaks::Anthropic, error_type(word("type"), word("code")), message, &Value::Null));
         self.over = true;
     }
 
@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use crate::sse::Reader;
     use crate::stream::Fold;
+    use proxium_wire::Dialect;
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 

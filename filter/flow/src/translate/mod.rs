@@ -15,11 +15,16 @@ pub mod anthropic_openai;
 pub mod anthropic_openai_stream;
 pub mod openai_anthropic;
 pub mod openai_anthropic_stream;
+pub mod responses_anthropic;
+pub mod responses_openai;
+pub mod responses_openai_stream;
 
 pub use usage::{anthropic_usage, openai_usage};
 
-use crate::snapshot::Entry;
+use crate::json::Document;
+use crate::speaks::Speaks;
 use crate::sse::Event;
+use crate::stream::responses::Frame;
 use proxium_wire::Dialect;
 
 /// The limit sent for a model whose maximum is not known, where the provider needs one.
@@ -34,13 +39,29 @@ pub struct Outgoing {
     pub dropped: Vec<String>,
 }
 
-/// A provider's whole answer in the client's dialect: the same bytes when that is the provider's too. `None`: it makes no sense.
+/// Who speaks with whom, and of which call.
+#[derive(Clone, Copy, Debug)]
+pub struct Between<'a> {
+    /// How the client speaks.
+    pub client: Speaks,
+    /// How the provider speaks.
+    pub provider: Speaks,
+    /// The model that the client is shown.
+    pub model: &'a str,
+    /// The call.
+    pub request_id: &'a str,
+}
+
+/// A provider's whole answer in the client's words: the same bytes when those are the provider's too. `None`: it makes no sense.
 #[must_use]
-pub fn answer(client: Dialect, entry: &Entry, body: Vec<u8>, request_id: &str, created_s: u64) -> Option<Vec<u8>> {
-    let (model, id) = (entry.model.upstream.as_str(), answer_id(client, request_id));
-    match (client, entry.provider.dialect()) {
-        (Dialect::Openai, Dialect::Anthropic) => openai_anthropic::answer(&body, model, &id, created_s),
-        (Dialect::Anthropic, Dialect::Openai) => anthropic_openai::answer(&body, model, &id, created_s),
+pub fn answer(between: &Between<'_>, request: &Document, body: Vec<u8>, created_s: u64) -> Option<Vec<u8>> {
+    let Between { client, provider, model, request_id } = *between;
+    let id = answer_id(client, request_id);
+    match (client, provider) {
+        (Speaks::Openai, Speaks::Anthropic) => openai_anthropic::answer(&body, model, &id, created_s),
+        (Speaks::Anthropic, Speaks::Openai) => anthropic_openai::answer(&body, model, &id, created_s),
+        (Speaks::Responses, Speaks::Openai) => responses_openai::answer(&body, Frame::new(request, model, &id, created_s)),
+        (Speaks::Responses, Speaks::Anthropic) => responses_anthropic::answer(&body, Frame::new(request, model, &id, created_s)),
         _ => Some(body),
     }
 }
@@ -57,11 +78,12 @@ pub fn refusal(client: Dialect, provider: Dialect, status: u16, body: Vec<u8>, r
 
 /// The id of a translated answer, as its dialect's ids look.
 #[must_use]
-pub fn answer_id(client: Dialect, request_id: &str) -> String {
+pub fn answer_id(client: Speaks, request_id: &str) -> String {
     let unique = request_id.strip_prefix("req_").unwrap_or(request_id);
     match client {
-        Dialect::Openai => format!("chatcmpl-{unique}"),
-        Dialect::Anthropic => format!("msg_{unique}"),
+        Speaks::Openai => format!("chatcmpl-{unique}"),
+        Speaks::Anthropic => format!("msg_{unique}"),
+        Speaks::Responses => format!("resp_{unique}"),
     }
 }
 
@@ -72,18 +94,32 @@ pub enum StreamTranslator {
     OpenaiAnthropic(openai_anthropic_stream::Translator),
     /// The client speaks Anthropic, the provider OpenAI.
     AnthropicOpenai(anthropic_openai_stream::Translator),
+    /// The client speaks OpenAI's responses, the provider its chat completions.
+    ResponsesOpenai(responses_openai_stream::Translator),
+    /// The client speaks OpenAI's responses, the provider Anthropic.
+    ResponsesAnthropic(responses_anthropic::Translator),
 }
 
 impl StreamTranslator {
     /// `None` where both speak the same.
     #[must_use]
-    pub fn new(client: Dialect, provider: Dialect, shown_model: &str, id: &str, created_s: u64, include_usage: bool) -> Option<Self> {
+    pub fn new(between: &Between<'_>, request: &Document, created_s: u64, include_usage: bool) -> Option<Self> {
+        let Between { client, provider, model, request_id } = *between;
+        let id = answer_id(client, request_id);
         match (client, provider) {
-            (Dialect::Openai, Dialect::Anthropic) => {
-                Some(Self::OpenaiAnthropic(openai_anthropic_stream::Translator::new(shown_model, id, created_s, include_usage)))
+            (Speaks::Openai, Speaks::Anthropic) => {
+                Some(Self::OpenaiAnthropic(openai_anthropic_stream::Translator::new(model, &id, created_s, include_usage)))
             }
-            (Dialect::Anthropic, Dialect::Openai) => {
-                Some(Self::AnthropicOpenai(anthropic_openai_stream::Translator::new(shown_model, id, created_s, include_usage)))
+            (Speaks::Anthropic, Speaks::Openai) => {
+                Some(Self::AnthropicOpenai(anthropic_openai_stream::Translator::new(model, &id, created_s, include_usage)))
+            }
+            (Speaks::Responses, Speaks::Openai) => {
+                let frame = Frame::new(request, model, &id, created_s);
+                Some(Self::ResponsesOpenai(responses_openai_stream::Translator::new(frame)))
+            }
+            (Speaks::Responses, Speaks::Anthropic) => {
+                let frame = Frame::new(request, model, &id, created_s);
+                Some(Self::ResponsesAnthropic(responses_anthropic::Translator::new(frame)))
             }
             _ => None,
         }
@@ -94,6 +130,8 @@ impl StreamTranslator {
         match self {
             Self::OpenaiAnthropic(translator) => translator.event(event, out),
             Self::AnthropicOpenai(translator) => translator.event(event, out),
+            Self::ResponsesOpenai(translator) => translator.event(event, out),
+            Self::ResponsesAnthropic(translator) => translator.event(event, out),
         }
     }
 
@@ -102,6 +140,8 @@ impl StreamTranslator {
         match self {
             Self::OpenaiAnthropic(translator) => translator.finish(out),
             Self::AnthropicOpenai(translator) => translator.finish(out),
+            Self::ResponsesOpenai(translator) => translator.finish(out),
+            Self::ResponsesAnthropic(translator) => translator.finish(out),
         }
     }
 }

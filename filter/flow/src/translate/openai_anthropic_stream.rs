@@ -15,10 +15,10 @@
 
 use super::openai_anthropic::finish_reason;
 use super::openai_usage;
+use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::AnthropicUsage;
 use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, StopDetails, broken, deduplicated, error, text};
-use proxium_wire::Dialect;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ impl Translator {
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.over {
             self.over = true;
-            out.extend_from_slice(&broken(Dialect::Openai));
+            out.extend_from_slice(&broken(Speaks::Openai));
         }
     }
 
@@ -227,7 +227,7 @@ impl Translator {
         let kind = word("type").unwrap_or("api_error");
         let message = word("message").unwrap_or("The provider's stream ended with an error.");
         // The type says more than OpenAI's few types can: it is the code, too.
-        out.extend_from_slice(&error(Dialect::Openai, kind, message, &json!(kind)));
+        out.extend_from_slice(&error(Speaks::Openai, kind, message, &json!(kind)));
         self.over = true;
     }
 
