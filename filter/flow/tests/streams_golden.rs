@@ -29,7 +29,8 @@ fn run(what: &str, bytes: &[u8]) -> Vec<u8> {
             translator.finish(&mut out);
         }
         "responses_openai" => {
-            let mut translator = responses_openai_stream::Translator::new(Frame::new(&Document::default(), "fast", "resp_7", 1_790_000_000));
+            let mut translator =
+                responses_openai_stream::Translator::new(Frame::new(&Document::default(), "fast", "resp_7", 1_790_000_000));
             events.iter().for_each(|event| translator.event(event, &mut out));
             translator.finish(&mut out);
         }
