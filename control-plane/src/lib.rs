@@ -8,7 +8,7 @@
 //! | [`admin`] | the port that people call: projects, keys, senders, credentials; health and metrics |
 //! | [`store`] | Redis: names, scripts, records |
 //! | [`seal`] | a project's own credentials, encrypted at rest |
-//! | [`secret`], [`metrics`] | what both ports share |
+//! | [`secret`], [`metrics`], [`trace`] | what both ports share |
 //! | [`cli`] | the commands |
 //! | [`mock_provider`] | a provider that costs nothing, for the demo and the tests |
 
@@ -22,3 +22,4 @@ pub mod render;
 pub mod seal;
 pub mod secret;
 pub mod store;
+pub mod trace;

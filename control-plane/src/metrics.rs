@@ -34,7 +34,9 @@ pub enum Port {
 }
 
 impl Port {
-    const fn name(self) -> &'static str {
+    /// The name in metrics and spans.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Internal => "internal",
             Self::Admin => "admin",
@@ -98,6 +100,10 @@ impl Metrics {
             let end = match &settlement.end {
                 Some(End::Settle(_)) => "settle",
                 Some(End::Release(_)) => "release",
+                Some(End::Hits(hits)) => {
+                    self.admissions.with_label_values(&["filter_hit", ""]).inc_by(hits.count);
+                    "hits"
+                }
                 None => continue,
             };
             self.settlements.with_label_values(&[end]).inc();

@@ -37,6 +37,8 @@
 //! | a client script against any stack | [`run_client`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
+//! When a process ends, its whole log is searched for keys, secrets, prompts and answers: none may be there.
+//!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
 //! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
 
@@ -53,6 +55,7 @@ mod dir;
 mod envoy;
 mod orphans;
 mod ports;
+mod private;
 mod process;
 mod redis;
 mod sdk;

@@ -155,6 +155,8 @@ impl Drop for Process {
         self.kill();
         if std::thread::panicking() {
             eprintln!("---- {} (end of its log) ----\n{}\n", self.name, self.log_end());
+        } else if let Some(leak) = crate::private::leak(&self.log()) {
+            panic!("the log of {} holds what it must not: {leak}", self.name);
         }
     }
 }

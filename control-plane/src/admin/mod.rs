@@ -79,7 +79,8 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/tokens/{token}", delete(tokens::delete))
         .route("/admin/v1/audit", get(audit::list))
         .route("/admin/v1/catalog", get(catalog::show))
-        .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard));
+        .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard))
+        .route_layer(middleware::from_fn_with_state(Port::Admin, crate::trace::span));
     Router::new()
         .merge(api)
         .merge(console::routes(&state))

@@ -10,6 +10,7 @@ use crate::seal::{HOW_TO_SET_A_KEY, Seal};
 use crate::store::changes::Changes;
 use crate::store::refusals::Refusals;
 use crate::store::{self, Money};
+use crate::trace::Export;
 use axum::Router;
 use axum::serve::ListenerExt;
 use fred::prelude::Client;
@@ -36,6 +37,9 @@ pub struct Args {
     /// Redis for keys and budgets: `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://`.
     #[arg(long, value_name = "URL", env = "REDIS_URL", default_value = "redis://127.0.0.1:6379", hide_env_values = true)]
     redis_url: String,
+    /// Admit and settle only what so many replicas of Redis have, too (`WAIT`): a failover then loses less, and each call waits for them.
+    #[arg(long, value_name = "N", env = "PROXIUM_REDIS_WAIT_REPLICAS", default_value_t = 0)]
+    redis_wait_replicas: u8,
     /// Another Redis for stored answers; the same when left out.
     #[arg(long, value_name = "URL", env = "REDIS_CACHE_URL", hide_env_values = true)]
     cache_url: Option<String>,
@@ -80,6 +84,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
     let secret = args.secret.read()?;
     let seal = Arc::new(seal(&args)?);
     let tokens = Arc::new(tokens(&args)?);
+    let export = Export::start()?;
     let metrics = Arc::new(Metrics::new().map_err(|error| error.to_string())?);
     let ((internal_port, internal_at), (admin_port, admin_at)) = (bind(args.internal_listen).await?, bind(args.admin_listen).await?);
     let redis = connect("--redis-url", &args.redis_url)?;
@@ -88,7 +93,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
         None => redis.clone(),
     };
     let catalog = catalog(&args, &secret)?;
-    let money = Money::new(redis.clone(), cache.clone());
+    let money = Money::new(redis.clone(), cache.clone()).replicated(args.redis_wait_replicas);
     tokio::spawn(sweep(money.clone(), Arc::clone(&metrics)));
     tokio::spawn(trim(money.clone(), args.ledger_retention));
     let internal = internal::router(internal::State {
@@ -114,13 +119,17 @@ pub async fn serve(args: Args) -> Result<(), String> {
         signal = ended_by_signal() => tracing::info!(signal = signal?, "ending; calls under way are finished"),
     }
     stop.send_replace(true);
-    match tokio::time::timeout(GRACE, servers).await {
+    let ended = match tokio::time::timeout(GRACE, servers).await {
         Ok(ended) => ended.map_err(|error| error.to_string())?,
         Err(_) => {
             tracing::warn!("calls were still under way after {} s; ending all the same", GRACE.as_secs());
             Ok(())
         }
+    };
+    if let Some(export) = export {
+        let _ = tokio::task::spawn_blocking(|| export.end()).await;
     }
+    ended
 }
 
 async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) -> Result<(), String> {

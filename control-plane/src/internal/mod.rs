@@ -59,6 +59,7 @@ pub fn router(state: State) -> Router {
         .route(path::ADMIT, post(admit::handle))
         .route(path::SETTLE, post(settle::handle))
         .route(path::SNAPSHOT, post(snapshot::handle))
+        .route_layer(middleware::from_fn_with_state(Port::Internal, crate::trace::span))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(state.clone(), guard))
         .layer(middleware::from_fn_with_state((Arc::clone(&state.metrics), Port::Internal), crate::metrics::count))

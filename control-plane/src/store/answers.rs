@@ -23,6 +23,17 @@ pub enum Purge {
 }
 
 impl Purge {
+    /// As filters are told.
+    #[must_use]
+    pub fn to_wire(&self, project: &str) -> proxium_wire::Purge {
+        let all = proxium_wire::Purge { project: project.to_owned(), ..proxium_wire::Purge::default() };
+        match self {
+            Self::Project => all,
+            Self::Model(model) => proxium_wire::Purge { model: model.clone(), ..all },
+            Self::RequestId(id) => proxium_wire::Purge { request_id: id.clone(), ..all },
+        }
+    }
+
     fn takes(&self, member: &Member<'_>) -> bool {
         match self {
             Self::Project => true,
@@ -47,11 +58,12 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Forgets stored answers and says how many entries of the index that were. Answers stored while it runs may stay.
+/// Forgets stored answers and says their exact keys (hex), one for each entry of the index. Answers stored while it runs may stay. Filters
+/// must be told: see [`super::changes::purged`].
 ///
 /// # Errors
 /// Redis cannot answer; what was forgotten until then stays forgotten.
-pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64, StoreError> {
+pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<Vec<String>, StoreError> {
     const AT_ONCE: usize = 256;
     let index = name::answers(project);
     let members: Vec<String> = cache.zrange(&index, 0, -1, None, false, None, false).await?;
@@ -68,7 +80,7 @@ pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64,
         let () = pipeline.zrem(&index, texts).await?;
         let () = pipeline.all().await?;
     }
-    Ok(u64::try_from(taken.len()).unwrap_or(u64::MAX))
+    Ok(taken.iter().map(|(_, member)| member.key.to_owned()).collect())
 }
 
 /// Looks up and keeps answers.
@@ -100,10 +112,16 @@ impl Answers {
         }
     }
 
-    /// Keeps an answer for its time, unless Redis is short of room.
-    pub async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
+    /// How long the answer under this exact key stays, in milliseconds; 0 when that is not known.
+    pub async fn expires_in_ms(&self, project: &str, cache_key: &[u8]) -> u64 {
+        let left: Result<i64, _> = self.cache.pttl(name::answer(project, &hex::encode(cache_key))).await;
+        left.ok().and_then(|left| left.try_into().ok()).unwrap_or(0)
+    }
+
+    /// Keeps an answer for its time, unless Redis is short of room; says whether it did.
+    pub async fn keep(&self, project: &str, store: &Store) -> Result<bool, StoreError> {
         if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room().await? {
-            return Ok(());
+            return Ok(false);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expiry = now + Duration::from_secs(store.ttl_s.into());
@@ -117,7 +135,7 @@ impl Answers {
         let () = pipeline.zremrangebyscore(&index, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
         let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member)).await?;
         let () = pipeline.all().await?;
-        Ok(())
+        Ok(true)
     }
 
     /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one

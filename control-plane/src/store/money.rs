@@ -3,11 +3,11 @@
 use super::answers::Answers;
 use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, name, reservations, responses, spend};
+use super::{StoreError, changes, name, reservations, responses, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, ResponseOwner, SettleReply, SettleRequest, Settlement, StoredAnswer,
+    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, ResponseOwner, SettleReply, SettleRequest, Settlement, Store, StoredAnswer,
     admit_reply::Outcome, settlement::End,
 };
 use std::sync::Arc;
@@ -36,13 +36,37 @@ pub struct Money {
     redis: Client,
     scripts: Arc<Scripts>,
     answers: Arc<Answers>,
+    replicas: u8,
 }
+
+/// So long an admission or a settlement waits for its replicas.
+const REPLICATION_MS: u64 = 500;
 
 impl Money {
     /// `redis` keeps the money, `cache` the answers; they may be the same.
     #[must_use]
     pub fn new(redis: Client, cache: Client) -> Self {
-        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)) }
+        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)), replicas: 0 }
+    }
+
+    /// Answers only what so many replicas have, too (`WAIT`): less is lost when a master dies, and each call waits for its replicas. All
+    /// else on the connection waits behind it.
+    #[must_use]
+    pub const fn replicated(mut self, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Waits until what was written for this project is on the replicas that were asked for.
+    async fn on_replicas(&self, project: &str) -> Result<(), StoreError> {
+        if self.replicas == 0 {
+            return Ok(());
+        }
+        let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
+        let command = CustomCommand::new_static("WAIT", ClusterHash::Custom(slot), false);
+        let args: Vec<Value> = vec![i64::from(self.replicas).into(), REPLICATION_MS.to_string().into()];
+        let have: u8 = self.redis.custom(command, args).await?;
+        if have >= self.replicas { Ok(()) } else { Err(StoreError::NotReplicated { have, want: self.replicas }) }
     }
 
     /// The cached answer, or a reservation with the project's own credentials, or a refusal. The same request again is the same reservation;
@@ -65,15 +89,27 @@ impl Money {
             Some(cheaper) if normal.is_none() => self.answers.find(&request.project, &cheaper.cache_key).await,
             _ => None,
         };
-        let charge_ppm = if normal.is_some() || cheaper.is_some() { self.charge_ppm(&request.project).await? } else { 0 };
+        let (charge_ppm, expires_in_ms) = match (&normal, &cheaper) {
+            (None, None) => (0, 0),
+            (None, Some(_)) => (self.charge_ppm(&request.project).await?, 0),
+            (Some(_), _) => {
+                let expiry = self.answers.expires_in_ms(&request.project, &request.normal.cache_key);
+                let (charge_ppm, expires_in_ms) = tokio::join!(self.charge_ppm(&request.project), expiry);
+                (charge_ppm?, expires_in_ms)
+            }
+        };
         if let (Some(answer), 0) = (&normal, charge_ppm) {
-            return Ok(self.free(request, answer.clone(), false));
+            return Ok(self.free(request, Hit { answer: answer.clone(), expires_in_ms, ..Hit::default() }));
         }
         let normal_way = way(normal.as_ref(), charge_ppm, &request.normal);
         // A stored answer of the normal chain is taken past the soft cap too.
         let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
         let cheaper_way = cheaper_way.map(|alternative| way(cheaper.as_ref(), charge_ppm, alternative));
-        match reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await? {
+        let admission = reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await?;
+        if matches!(admission, Admission::Hit { .. } | Admission::Other(Outcome::Admitted(_))) {
+            self.on_replicas(&request.project).await?;
+        }
+        match admission {
             Admission::Other(Outcome::Admitted(mut admitted)) => {
                 if !request.previous_response_id.is_empty() {
                     admitted.previous_response = responses::find(&self.redis, &request.project, &request.previous_response_id).await?;
@@ -85,10 +121,10 @@ impl Money {
                 let taken = if soft_cap { cheaper } else { normal };
                 let answer = taken.ok_or_else(|| StoreError::Corrupt("reserve took an answer that is not stored".to_owned()))?;
                 if charge_ppm == 0 {
-                    return Ok(self.free(request, answer, soft_cap));
+                    return Ok(self.free(request, Hit { answer, soft_cap, ..Hit::default() }));
                 }
                 let charged_nano_usd = charge(&answer, charge_ppm).0;
-                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit) };
+                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), expires_in_ms: 0 };
                 Ok(AdmitReply { outcome: Some(Outcome::Hit(hit)) })
             }
         }
@@ -101,14 +137,14 @@ impl Money {
     }
 
     /// Writes the record of a free hit behind the answer's back: the client need not wait for it, nor miss its answer if it fails.
-    fn free(&self, request: &AdmitRequest, answer: StoredAnswer, soft_cap: bool) -> AdmitReply {
-        let (money, request, model) = (self.clone(), request.clone(), answer.model.clone());
+    fn free(&self, request: &AdmitRequest, hit: Hit) -> AdmitReply {
+        let (money, request, model) = (self.clone(), request.clone(), hit.answer.model.clone());
         tokio::spawn(async move {
             if let Err(error) = reservations::hit(&money.redis, &money.scripts, &request, &model).await {
                 tracing::warn!(project = request.project, %error, "a cache hit is missing in the ledger");
             }
         });
-        AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0, soft_cap, rate_limit: None })) }
+        AdmitReply { outcome: Some(Outcome::Hit(hit)) }
     }
 
     /// Ends reservations in their order, each once, and keeps the answers that came with them.
@@ -118,7 +154,11 @@ impl Money {
     pub async fn settle(&self, request: &SettleRequest) -> Result<SettleReply, StoreError> {
         let mut failed = None;
         for settlement in &request.settlements {
-            if let Err(error) = self.end(settlement).await {
+            let mut ended = self.end(settlement).await;
+            if ended.is_ok() {
+                ended = self.on_replicas(&settlement.project).await;
+            }
+            if let Err(error) = ended {
                 tracing::warn!(project = settlement.project, id = settlement.id, %error, "a settlement was not taken");
                 failed.get_or_insert(error);
             }
@@ -136,13 +176,21 @@ impl Money {
                 }
                 // Only with its first settlement: a repeated one must not bring back what was purged meanwhile.
                 if let (true, Some(store)) = (new, &settle.store)
-                    && let Err(error) = self.answers.keep(&settlement.project, store).await
+                    && let Err(error) = self.keep(&settlement.project, store).await
                 {
                     tracing::warn!(project = settlement.project, %error, "an answer was not stored");
                 }
                 Ok(())
             }
             Some(End::Release(_)) => reservations::release(&self.redis, &self.scripts, settlement).await,
+            Some(End::Hits(hits)) => match reservations::hits(&self.redis, &self.scripts, settlement, hits).await {
+                // They hold nothing, so nothing would get better by keeping them; filters need their room for what does.
+                Err(StoreError::Unavailable(error)) if error.details().starts_with("OOM") => {
+                    tracing::warn!(project = settlement.project, hits = hits.count, %error, "cache hits are missing in the ledger");
+                    Ok(())
+                }
+                outcome => outcome,
+            },
             None => {
                 tracing::error!(
                     id = settlement.id,
@@ -151,6 +199,14 @@ impl Money {
                 Ok(())
             }
         }
+    }
+
+    /// Keeps an answer; filters that may have the one before it are told.
+    async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
+        if self.answers.keep(project, store).await? && store.renews {
+            changes::answer_changed(&self.redis, &hex::encode(&store.cache_key)).await?;
+        }
+        Ok(())
     }
 
     /// Charges the due holds of all projects at their estimate, and answers how many; makes states anew that were lost. Meant for each

@@ -211,5 +211,7 @@ pub fn settled((input, output): (u64, u64), cost: i64, store: Option<Store>) -> 
         ],
         latency_ms: 352,
         store,
+        own_credential: false,
+        response_id: String::new(),
     }
 }

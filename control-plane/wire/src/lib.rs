@@ -20,8 +20,8 @@ pub use admit::{
 pub use catalog::{Breaker, Catalog, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
-pub use settle::{Attempt, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, settlement};
-pub use snapshot::{Change, OpenBreaker, SnapshotReply, SnapshotRequest, change};
+pub use settle::{Attempt, Hits, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, settlement};
+pub use snapshot::{Change, OpenBreaker, Purge, SnapshotReply, SnapshotRequest, change};
 
 /// Carries the secret that filters and control planes share.
 pub const SECRET_HEADER: &str = "x-proxium-secret";

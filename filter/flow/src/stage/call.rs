@@ -70,6 +70,8 @@ pub struct Call {
     pub soft_cap: bool,
     /// *Lookup*: where answers are cached; `None`: neither read nor written.
     pub cache: Option<CacheScope>,
+    /// *Reserve*: when it was asked for.
+    pub asked_ms: u64,
     /// *Reserve*: the admission; `None` before it, and without a control plane (`allow`).
     pub admitted: Option<Admitted>,
     /// *Attempt*: what was tried.
@@ -118,6 +120,7 @@ impl Call {
             soft_cap_plan: Vec::new(),
             soft_cap: false,
             cache: None,
+            asked_ms: 0,
             admitted: None,
             attempts: Vec::new(),
             cut_by_caller: None,

@@ -1,8 +1,8 @@
 //! One round trip to the control plane: the stored answer, or a reservation, or a refusal.
 
 use super::call::Call;
-use super::record;
 use super::resolve::allowed;
+use super::{lookup, record};
 use crate::config::OnFailure;
 use crate::control_plane;
 use crate::flow::{Effect, Stage, Turn};
@@ -22,11 +22,12 @@ const MAX_HELD_TOKENS: u64 = 1 << 50;
 const MAX_HELD_NANO_USD: i64 = 9_000_000_000_000_000;
 
 /// Asks for the admission.
-pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
+pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if world.outbox_full() {
         return call.refuse(&Refusal::Overloaded);
     }
-    let left_ms = call.deadline.left_ms(world.now_ms());
+    call.asked_ms = world.now_ms();
+    let left_ms = call.deadline.left_ms(call.asked_ms);
     if left_ms == 0 {
         return call.refuse(&Refusal::DeadlineExceeded);
     }
@@ -41,6 +42,7 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     let outcome = control_plane::read::<AdmitReply>(reply).and_then(|reply| reply.outcome);
     match outcome {
         Some(Outcome::Hit(hit)) => {
+            lookup::remember(&call, &hit, world);
             if hit.soft_cap {
                 call.take_soft_cap_plan();
             }
@@ -126,7 +128,8 @@ pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
     price::worst(call.input_tokens(), most_output_tokens(call, entry), call.request.searches, &entry.model.prices)
 }
 
-fn stored(call: &Call, hit: Hit) -> Response {
+/// The answer of a hit.
+pub(super) fn stored(call: &Call, hit: Hit) -> Response {
     let mut headers = call.answer_headers(&hit.answer.model, "hit");
     headers.add("content-type", "application/json");
     if let Some(rate_limit) = &hit.rate_limit {
