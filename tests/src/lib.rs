@@ -34,6 +34,8 @@
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
+//! | a client script against any stack | [`run_client`] |
+//! | an embedding provider with real sentence vectors | [`MiniLm`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! When a process ends, its whole log is searched for keys, secrets, prompts and answers: none may be there.
@@ -52,6 +54,7 @@ mod client;
 mod control_plane;
 mod dir;
 mod envoy;
+mod minilm;
 mod orphans;
 mod ports;
 mod private;
@@ -68,10 +71,11 @@ pub use client::{Call, Response, chat};
 pub use control_plane::{ControlPlane, INTERNAL_SECRET};
 pub use dir::Dir;
 pub use envoy::{Caller, Envoy};
+pub use minilm::MiniLm;
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
-pub use sdk::Sdk;
+pub use sdk::{Sdk, run_client};
 pub use stack::{Builder, Mocks, Stack};
 pub use stream::{Ask, BOTH, End, Stream, Streamed, streamed, text_of};
 pub use wait::{BOUND, eventually};

@@ -10,6 +10,7 @@ pub mod changes;
 pub mod credentials;
 pub mod keys;
 pub mod ledger;
+pub mod memories;
 pub mod money;
 pub mod projects;
 pub mod record;
@@ -21,6 +22,7 @@ pub mod senders;
 pub mod sessions;
 pub mod spend;
 pub mod tokens;
+pub mod vectors;
 
 pub use money::Money;
 
@@ -32,6 +34,13 @@ use std::time::Duration;
 pub enum StoreError {
     /// Not reachable, busy loading, or out of memory: try again.
     Unavailable(fred::error::Error),
+    /// It is on fewer replicas than were asked for.
+    NotReplicated {
+        /// Those that have it.
+        have: u8,
+        /// Those that were asked for.
+        want: u8,
+    },
     /// A record that this version cannot read; the text names it.
     Corrupt(String),
 }
@@ -40,6 +49,9 @@ impl std::fmt::Display for StoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unavailable(error) => write!(f, "Redis cannot answer: {error}"),
+            Self::NotReplicated { have, want } => {
+                write!(f, "Redis has it on {have} replicas, and --redis-wait-replicas asks for {want}: look at its replicas")
+            }
             Self::Corrupt(what) => write!(f, "unreadable record in Redis: {what}"),
         }
     }
@@ -81,7 +93,8 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
 
 /// The names of all keys in Redis.
 pub mod name {
-    /// Stream of changes that filters must hear of: field `key_hash` (hex) or `project` (id).
+    /// Stream of changes that filters must hear of: field `key_hash` (hex), `project` (id), `purge` (a wire message, hex) or `answer` (exact key,
+    /// hex).
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
@@ -125,7 +138,8 @@ pub mod name {
         /// Set of key ids.
         keys() = "keys";
         /// Hash `record` (JSON), `hash` (hex), `revoked` (`1` or absent), `expires_at_ms` (absent: never) and the ceilings
-        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none).
+        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none);
+        /// `window_until` (an instant in ms: its windows are to be there until then).
         key(key_id) = "key:{}";
         /// Set of `x-proxium-source` values that have settings.
         senders() = "senders";
@@ -142,12 +156,20 @@ pub mod name {
         sender_window(source) = "window:sender:{}";
         /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
+        /// There while a batch of hits of this id counts as told.
+        hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
         /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
+        /// Hash of an owner's memories by their ids.
+        memories(owner) = "memories:{}";
+        /// Hash of all memories' ids to their owners.
+        memory_owners() = "memories";
+        /// Hash of owners to how often memories of theirs were deleted.
+        memory_deletions() = "memories:deletions";
         /// Who keeps a response of `/v1/responses`: a [`proxium_wire::ResponseOwner`].
         response(id) = "response:{}";
         /// Stream of ledger records.
@@ -162,5 +184,11 @@ pub mod name {
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).
         answers() = "answers";
+        /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
+        answers_of(owner) = "answers:of:{}";
+        /// Vector set of the questions of a partition, by the exact keys of their answers (cache Redis).
+        vector_set(partition) = "vectors:{}";
+        /// Sorted set by expiry of all vectors, `<partition>|<exact key>` (cache Redis).
+        vectors() = "vectors";
     }
 }

@@ -3,17 +3,18 @@
 -- The limits are read here, from the hashes that the admin API writes: they are as they are now, and no filter is trusted with them.
 --
 -- ARGV: 1 id, 2 key id, 3 source, 4 hold_ms, 5 calls (0: a side call, which holds money only), 6 endpoint, 7 requested model, 8 end user,
--- 9 started_at_ms; 10-16 the normal alternative, 17-23 that past the soft cap; then the providers whose own credentials are wanted
+-- 9 started_at_ms; 10-16 the normal alternative, 17-23 that past the soft cap; 24, 25 of a side call the
+-- tokens and the money (nano-USD) of the call that it stands beside, with which it is refused; then the providers whose own credentials are wanted
 -- (none: all). An alternative is: kind ('call'; 'hit': its answer is stored and charged; 'free': stored, and costs nothing; '': there is
 -- none), tokens to hold, money to hold or to charge (nano-USD), the same negated, its input and output tokens, its model.
 --
 -- Answers {'admitted', requests, tokens, past_soft_cap, credentials} | {'hit', requests, tokens, past_soft_cap} |
 -- {'refused', requests, tokens, limit, of_sender, retry_after_ms or -1} | {'ended'} (the reservation was settled, released or has expired) |
--- {'invalid_key'} | {'state_missing'}; requests and tokens are {limit, remaining, reset_ms}, empty without such a ceiling; credentials are
+-- {'invalid_key'} | {'state_missing'} | {'window_missing', 'key' or 'sender', its id} (rewindow.lua makes it anew); requests and tokens are {limit, remaining, reset_ms}, empty without such a ceiling; credentials are
 -- {provider, sealed, …}.
 
 local id, key_id, source, side_call = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '0'
-local FIRST_PROVIDER = 24
+local FIRST_PROVIDER = 26
 -- When a call at once ends is not known.
 local PARALLEL_RETRY_MS = 1000
 
@@ -49,7 +50,8 @@ local project, why_not = open_project()
 if not project then return { why_not == 'gone' and 'invalid_key' or why_not } end
 local now = project.now
 
-local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', unpack(CEILING_FIELDS))
+local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', 'window_until',
+  unpack(CEILING_FIELDS))
 if not key[1] or key[2] == '1' or (key[3] and tonumber(key[3]) <= now) then return { 'invalid_key' } end
 
 expire_due(project, 16)
@@ -66,16 +68,18 @@ if want.kind == 'free' then return { 'hit', {}, {}, past_soft_cap } end
 -- Those whose ceilings count, in the order in which they are checked.
 local owners = {
   {
-    ceilings = ceilings_of({ unpack(key, 4) }) or {}, windows = read_windows(name('key_window', key_id), now),
+    hash = name('key', key_id), ceilings = ceilings_of({ unpack(key, 5) }) or {}, windows = read_windows(name('key_window', key_id), now),
     set = name('held_by_key', key_id), field = 'key_id', id = key_id, in_set = 'in_key', of_sender = 0,
   },
 }
-local of_sender = sender_ceilings(source)
+if are_lost(owners[1].windows, key[4]) then return { 'window_missing', 'key', key_id } end
+local of_sender, window_until = sender_ceilings(source)
 if of_sender then
   owners[2] = {
-    ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
+    hash = name('sender', source), ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
     set = name('held_by_sender', source), field = 'source', id = source, in_set = 'in_sender', of_sender = 1,
   }
+  if are_lost(owners[2].windows, window_until) then return { 'window_missing', 'sender', source } end
 end
 
 -- Of the windows of the given kind that have a ceiling, the one with least left: {limit, remaining, reset_ms}.
@@ -144,7 +148,7 @@ local function until_room(window, key_of_window, limit, need)
   return BUCKETS * ceiling.width
 end
 
-local money = tonumber(want.money)
+local money = tonumber(want.money) + (side_call and tonumber(ARGV[25]) or 0)
 if project.cap and committed + money > project.cap then
   refuse('monthly_cap', 0, money <= project.cap and project.ends - now or nil)
 end
@@ -155,7 +159,8 @@ for _, owner in ipairs(owners) do
     local limit = owner.ceilings[i]
     if limit then
       -- Side calls and hits take no tokens but are refused where a call would be, which needs one at least.
-      local need = (i ~= TOKENS or side_call or want.kind == 'hit') and 1 or want.tokens
+      local need = (i ~= TOKENS or want.kind == 'hit') and 1 or want.tokens
+      if i == TOKENS and side_call then need = max(1, tonumber(ARGV[24])) end
       if i == TOKENS and window.sum == 0 then
         need = math.min(need, limit)
         owner.tokens = math.min(want.tokens, limit)
@@ -181,7 +186,7 @@ local function also(field, value)
 end
 if not side_call then
   for _, owner in ipairs(owners) do
-    count(project, owner.windows, 1, owner.tokens)
+    count(project, owner.windows, owner.hash, 1, owner.tokens)
     if owner.ceilings[PARALLEL] and want.kind == 'call' then
       redis.call('SADD', owner.set, id)
       also(owner.in_set, '1')
