@@ -181,9 +181,9 @@ fn memories_stand_in_the_body_before_anything_looks_at_it() {
     let asked = RecallRequest::decode(callout(&turn).body.as_slice()).unwrap();
     assert_eq!((path(&turn), asked.project.as_str(), asked.end_user.as_str()), ("/v1/recall", "acme", "ann"));
     let stamp = |end_user: &str| MemoryStamp { end_user: end_user.into(), deletions: 2 };
-    let memory = |text: &str, end_user: &str| Memory { text: text.into(), end_user: end_user.into() };
-    let reply =
-        RecallReply { memories: vec![memory("likes tea", "ann"), memory("closes at six", "")], stamps: vec![stamp(""), stamp("ann")] };
+    let memory = |text: &str, end_user: &str| Memory { text: text.into(), end_user: end_user.into(), ..Memory::default() };
+    let memories = vec![memory("likes tea", "ann"), memory("closes at six", "")];
+    let reply = RecallReply { memories, stamps: vec![stamp(""), stamp("ann")], ..RecallReply::default() };
     let turn = turn.stage.step(control_plane(reply), &script);
     let asked = admission(&turn);
     assert_ne!(asked.normal.cache_key, plain);
@@ -201,4 +201,48 @@ fn memories_stand_in_the_body_before_anything_looks_at_it() {
     assert_eq!(code(&script.fail(script.call_with(recall, REQUEST), Failure::Timeout)), (503, "control_plane_unavailable".into()));
     let left = script.call_with(recall, REQUEST).stage.step(Event::Closed { by_client: true }, &script);
     assert!(left.effects.is_empty() && matches!(left.stage, Stage::Done));
+}
+
+#[test]
+fn where_memories_are_too_many_those_nearest_to_the_question_are_taken() {
+    let script = script();
+    let recall: &[(&'static str, &str)] = &[("x-proxium-memory", "recall")];
+    let memory = |id: &str| Memory { text: format!("{id} {}", "x".repeat(1_400)), id: id.into(), ..Memory::default() };
+    let reply = |unembedded: &[&str]| RecallReply {
+        memories: ["c", "b", "a"].map(memory).into(),
+        unembedded: unembedded.iter().map(|id| (*id).to_owned()).collect(),
+        ranks: true,
+        ..RecallReply::default()
+    };
+    let asked_of = |turn: &Turn| RecallRequest::decode(callout(turn).body.as_slice()).unwrap();
+    // Two fit.
+    let turn = script.call_with(recall, REQUEST);
+    assert_eq!((asked_of(&turn).ranks_by.as_str(), asked_of(&turn).vector.len()), ("embed", 0));
+    let turn = turn.stage.step(control_plane(reply(&["a"])), &script);
+    let asked = admission(&turn);
+    assert!(asked.side_call && asked.id.ends_with("_memories") && asked.normal.cache_key.is_empty(), "a vector is to be made");
+    let turn = told(turn, Outcome::Admitted(Admitted::default()), &script);
+    assert_eq!(path(&turn), "/v1/embeddings");
+    let two = r#"{"data":[{"index":0,"embedding":[1,0]},{"index":1,"embedding":[0,1]}],"usage":{"prompt_tokens":500}}"#;
+    let turn = script.answer(turn, 200, two);
+    let asked = asked_of(&turn);
+    assert_eq!((asked.vector.len(), asked.fresh.len(), asked.fresh[0].id.as_str(), asked.fresh[0].vector.len()), (8, 1, "a", 8));
+    let nearest = RecallReply { nearest: vec!["a".into(), "gone".into(), "c".into()], ..RecallReply::default() };
+    let turn = turn.stage.step(control_plane(nearest), &script);
+    let turn = told(turn, Outcome::Admitted(Admitted::default()), &script);
+    let body = String::from_utf8(callout(&turn).body.clone()).unwrap();
+    let place = |id: &str| body.find(&format!("- {id} x"));
+    assert!(place("a") < place("c") && place("a").is_some() && place("b").is_none(), "{body}");
+    let [Settlement { end: Some(End::Settle(settle)), .. }] = beside(&turn)[..] else { panic!("not settled") };
+    let key = settle.store.as_ref().unwrap().cache_key.clone();
+
+    // The question's vector is kept: it is asked for by its key. Where there is none, the newest are taken.
+    let turn = script.call_with(recall, REQUEST).stage.step(control_plane(reply(&[])), &script);
+    assert_eq!(admission(&turn).normal.cache_key, key);
+    let kept = StoredAnswer { body: vec![0; 8], ..StoredAnswer::default() };
+    assert_eq!(asked_of(&told(turn, Outcome::Hit(Hit { answer: kept, ..Hit::default() }), &script)).vector, [0; 8]);
+    let turn = script.call_with(recall, REQUEST).stage.step(control_plane(reply(&[])), &script);
+    let turn = told(told(turn, refused(), &script), Outcome::Admitted(Admitted::default()), &script);
+    let body = String::from_utf8(callout(&turn).body.clone()).unwrap();
+    assert!(body.contains("- c x") && body.contains("- b x") && !body.contains("- a x"), "{body}");
 }
