@@ -14,6 +14,8 @@ export PROXIUM_WASM ?= $(CURDIR)/$(WASM)
 
 redis = redis=$$(.dev/tools redis); export PROXIUM_REDIS_SERVER=$$redis
 envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
+# Not to be had everywhere: what needs it then says that it is left out.
+prometheus = if prometheus=$$(.dev/tools prometheus); then export PROXIUM_PROMETHEUS=$$prometheus/prometheus PROXIUM_PROMTOOL=$$prometheus/promtool; fi
 clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); \
 	minilm=$$(.dev/tools minilm); chromium=$$(.dev/tools chromium); browser=$$(.dev/tools browser); \
 	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent \
@@ -47,7 +49,7 @@ down: ## Stop what `make up` started
 test: test-unit test-wasm test-e2e ## All tests
 
 test-unit: ## Tests of the flow core, the messages and the control plane (on a real Redis and Envoy)
-	$(envoy); $(redis); cargo test -p proxium-flow -p proxium-wire -p proxium
+	$(envoy); $(redis); $(prometheus); cargo test -p proxium-flow -p proxium-wire -p proxium
 
 test-wasm: ## The tests of the flow core and the messages, run as wasm
 	@.dev/tools wasm >/dev/null
@@ -55,7 +57,7 @@ test-wasm: ## The tests of the flow core and the messages, run as wasm
 	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER=$$runner cargo test --target wasm32-unknown-unknown -p proxium-flow -p proxium-wire
 
 test-e2e: build ## End to end: real Envoy, real Redis, mock providers, the official SDKs
-	$(envoy); $(redis); $(clients); cargo test -p proxium-e2e --no-fail-fast
+	$(envoy); $(redis); $(clients); $(prometheus); cargo test -p proxium-e2e --no-fail-fast
 
 test-chaos: build ## The money while everything is killed and started again, with a report; PROXIUM_CHAOS_SEED and _SECONDS change it
 	$(envoy); $(redis); cargo test -p proxium-e2e --test chaos -- --nocapture
@@ -69,3 +71,4 @@ check: ## Formatting, lints, docs
 	cargo clippy --workspace --exclude proxium-filter --all-targets -- -D warnings
 	cargo clippy --target wasm32-wasip1 -p proxium-filter -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude proxium-filter --no-deps
+	deny=$$(.dev/tools deny) && $$deny --offline check licenses bans sources  # advisories: see deploy/threat-model.md

@@ -102,6 +102,10 @@ impl Metrics {
             let end = match &settlement.end {
                 Some(End::Settle(_)) => "settle",
                 Some(End::Release(_)) => "release",
+                Some(End::Hits(hits)) => {
+                    self.admissions.with_label_values(&["filter_hit", ""]).inc_by(hits.count);
+                    "hits"
+                }
                 None => continue,
             };
             self.settlements.with_label_values(&[end]).inc();

@@ -45,6 +45,7 @@ fn options(dir: &Path) -> Options {
         other_paths: OtherPaths::Continue,
         on_control_plane_failure: OnControlPlaneFailure::Deny,
         streams: Streams::Router,
+        l1_mib: 32,
         ca_bundle: PathBuf::from("/etc/ssl/certs/ca-certificates.crt"),
         access_log: Some(PathBuf::from("/dev/stdout")),
         node_id: "proxium".to_owned(),

@@ -91,16 +91,21 @@ async fn on_a_cluster_limits_hold_and_the_books_agree_in_every_slot() {
     money.sweep_all().await.unwrap();
 }
 
-/// A master, a replica of it and three sentinels that want two voices.
-async fn sentinels() -> (Arc<Redis>, Arc<Redis>, Vec<Redis>, Client) {
+async fn replication(redis: &Redis) -> String {
+    tell(&redis.client().await, "INFO", &["replication"]).await.unwrap().into_string().unwrap_or_default()
+}
+
+/// A master, two replicas of it and three sentinels that want two voices.
+async fn sentinels() -> (Arc<Redis>, [Arc<Redis>; 2], Vec<Redis>, Client) {
     let master_port = free_port();
     let master = Arc::new(Redis::start_on(master_port, &NO_DISK));
-    let replica = Arc::new(Redis::start_on(free_port(), &[&NO_DISK[..], &["--replicaof", &format!("127.0.0.1 {master_port}")]].concat()));
-    let client = replica.client().await;
-    eventually("the replica is in step", || async {
-        tell(&client, "INFO", &["replication"]).await.unwrap().into_string().unwrap_or_default().contains("master_link_status:up")
-    })
-    .await;
+    let of = format!("127.0.0.1 {master_port}");
+    let replica =
+        || Arc::new(Redis::start_on(free_port(), &[&NO_DISK[..], &["--replicaof", &of, "--repl-diskless-sync-delay", "0"]].concat()));
+    let replicas = [replica(), replica()];
+    for replica in &replicas {
+        eventually("the replica is in step", || async { replication(replica).await.contains("master_link_status:up") }).await;
+    }
     let sentinels: Vec<(u16, Redis)> = (0..3)
         .map(|_| {
             let port = free_port();
@@ -117,7 +122,7 @@ async fn sentinels() -> (Arc<Redis>, Arc<Redis>, Vec<Redis>, Client) {
         let client = sentinel.client().await;
         eventually("the sentinels know each other and the replica", || async {
             let known = tell(&client, "INFO", &["sentinel"]).await.unwrap().into_string().unwrap_or_default();
-            known.contains("slaves=1,sentinels=3")
+            known.contains("slaves=2,sentinels=3")
         })
         .await;
     }
@@ -128,13 +133,14 @@ async fn sentinels() -> (Arc<Redis>, Arc<Redis>, Vec<Redis>, Client) {
         hosts[1..].iter().map(|host| format!("&node={host}")).collect::<String>()
     );
     let client = connected(&url).await;
-    (master, replica, sentinels.into_iter().map(|(_, redis)| redis).collect(), client)
+    (master, replicas, sentinels.into_iter().map(|(_, redis)| redis).collect(), client)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_replicated() {
-    let (master, replica, _sentinels, client) = sentinels().await;
-    let world = World::over(replica.clone(), client).await;
+/// Calls under way while the master is killed, until some pass after it. How many were admitted, failed, and lost with the master.
+async fn failover(wait_for_replicas: u8) -> (i64, i64, i64) {
+    let (master, replicas, _sentinels, client) = sentinels().await;
+    let mut world = World::over(replicas[0].clone(), client).await;
+    world.money = world.money.replicated(wait_for_replicas);
     world.cap(1_000_000).await;
     let (mut admitted, mut failed, mut after, mut killed) = (0_i64, 0, 0, false);
     let until = Instant::now() + BOUND;
@@ -151,12 +157,12 @@ async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_
                 Err(_) => failed += 1,
             }
         }
-        if n == 500 {
+        if n == 300 {
             // With calls under way.
             master.kill();
             killed = true;
         }
-        if after >= 300 {
+        if after >= 150 {
             break;
         }
         assert!(Instant::now() < until, "no admission after the failover");
@@ -172,11 +178,32 @@ async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_
             Err(_) => failed += 1,
         }
     }
-    let role = tell(&replica.client().await, "INFO", &["replication"]).await.unwrap().into_string().unwrap_or_default();
-    assert!(role.contains("role:master"), "{role}");
+    let roles = [replication(&replicas[0]).await, replication(&replicas[1]).await];
+    assert_eq!(roles.iter().filter(|role| role.contains("role:master")).count(), 1, "{roles:?}");
     let lost = admitted - world.held().await / 1_000;
-    println!("admitted {admitted}, answered 503 {failed}, lost with the master {lost}");
+    println!("WAIT {wait_for_replicas}: admitted {admitted}, answered 503 {failed}, lost with the master {lost}");
+    (admitted, failed, lost)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_replicated() {
+    let (admitted, _, lost) = failover(0).await;
     // An admission whose answer was lost may stand (and is released or expires); one that was answered may be lost: no more than were
     // under way.
     assert!((-AT_ONCE..=AT_ONCE).contains(&lost), "{lost} of {admitted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waited_for_a_replica_is_not_lost_with_the_master() {
+    let (admitted, _, lost) = failover(1).await;
+    assert!(lost <= 0, "{lost} of {admitted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_replica_that_is_asked_for_nothing_is_admitted() {
+    let redis = Redis::shared();
+    let mut world = World::on(redis).await;
+    world.money = world.money.replicated(1);
+    let error = world.money.admit(&world.call("a"), world::no_credentials).await.unwrap_err();
+    assert!(error.to_string().contains("--redis-wait-replicas"), "{error}");
 }

@@ -5,7 +5,7 @@
 //! | `root.rs` | plugin configuration, snapshot poll, outbox drain |
 //! | `downstream.rs` | one request: host callback to event, step, effects |
 //! | `upstream.rs` | one attempt of Envoy's router: rewritten, held until its first event, reported |
-//! | `vm.rs` | what all requests of a VM share: catalog, key records, byte budget |
+//! | `vm.rs` | what all requests of a VM share: catalog, key records, answers, byte budget |
 //! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
 //! | `handover.rs` | what a VM leaves to its successors when it ends |
 //! | `breakers.rs` | breakers and rests, shared by all workers of an Envoy |

@@ -50,6 +50,7 @@ impl Root {
     }
 
     fn drain(&self, host: &Host, now_ms: u64) {
+        host.vm.tell_hits(now_ms, false);
         for _ in 0..BATCHES_A_TICK {
             let Some((request, ids)) = host.vm.outbox.borrow_mut().batch(now_ms) else { break };
             match host::dispatch(&callout(&host.config, path::SETTLE, None, &request, TIMEOUT_MS)) {
@@ -93,6 +94,7 @@ impl Context for Root {
     /// After the last stream of this context. Its VM may end with it: a new filter has VMs of its own.
     fn on_done(&mut self) -> bool {
         if let Some(host) = &self.host {
+            host.vm.tell_hits(host::now_ms(), true);
             handover::leave(&host.config.control_plane_cluster, &host.vm.outbox.borrow_mut().leave());
             self.tell_pending(host);
         }
@@ -126,6 +128,7 @@ impl RootContext for Root {
         match Config::read(&host::plugin_configuration()) {
             Ok(config) => {
                 let vm = Vm::of(&config.control_plane_cluster);
+                vm.configure(&config);
                 self.host = Some(Rc::new(Host { config: Rc::new(config), vm }));
                 self.metrics =
                     Some(Metrics { pending: Metric::gauge(metric::OUTBOX_PENDING), given_up: Metric::counter(metric::OUTBOX_GIVEN_UP) });

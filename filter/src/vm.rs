@@ -5,11 +5,13 @@ use crate::outbox::{MAX_SETTLEMENTS, Outbox};
 use crate::{breakers, host, observed, upstream};
 use proxium_flow::breaker::{Lane, Outcome, Permit};
 use proxium_flow::config::Config;
+use proxium_flow::hits::Hits;
+use proxium_flow::l1::L1;
 use proxium_flow::snapshot::Snapshot;
 use proxium_flow::stage::outcome::Report;
 use proxium_flow::told::Told;
 use proxium_flow::world::{KeyHash, KnownKey, World};
-use proxium_wire::{KeyRecord, SnapshotReply, change};
+use proxium_wire::{KeyRecord, Settlement, SnapshotReply, change};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -40,6 +42,8 @@ pub struct Vm {
     cursor: RefCell<String>,
     polled_ms: Cell<u64>,
     changed_ms: Cell<u64>,
+    l1: RefCell<L1>,
+    hits: RefCell<Hits>,
     known: RefCell<Generations>,
     unknown: RefCell<Generations>,
     held_bytes: Cell<u64>,
@@ -66,6 +70,11 @@ impl Vm {
         if reply.forget_all || !reply.changes.is_empty() {
             self.changed_ms.set(now_ms);
         }
+        if reply.forget_all || reply.forget_answers {
+            self.l1.borrow_mut().forget_all(now_ms);
+        } else {
+            self.l1.borrow_mut().forget(&reply.changes, now_ms);
+        }
         let mut known = self.known.borrow_mut();
         let mut unknown = self.unknown.borrow_mut();
         if reply.forget_all {
@@ -82,10 +91,30 @@ impl Vm {
                 change::What::Project(project) => {
                     known.forget(|_, learned| learned.record.as_ref().is_some_and(|key| key.project == project))
                 }
+                change::What::Purge(_) | change::What::Answer(_) => {}
             }
         }
         *self.cursor.borrow_mut() = reply.cursor;
         self.polled_ms.set(now_ms);
+    }
+
+    /// Takes these settings.
+    pub fn configure(&self, config: &Config) {
+        self.l1.borrow_mut().set_max_bytes(config.l1_bytes);
+    }
+
+    /// Gives free hits that were counted to the outbox, once it is time or `at_once`.
+    pub fn tell_hits(&self, now_ms: u64, at_once: bool) {
+        let mut hits = self.hits.borrow_mut();
+        if at_once || hits.due(now_ms) {
+            let mut outbox = self.outbox.borrow_mut();
+            hits.take(host::random_id).into_iter().for_each(|hits| outbox.post(hits, now_ms));
+        }
+    }
+
+    /// The snapshot poll would have told of a change.
+    fn hears_of_changes(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.polled_ms.get()) <= POLL_TRUSTED_MS
     }
 
     /// Takes `bytes` of the budget; `false` when it is used up.
@@ -166,7 +195,7 @@ impl World for Host {
 
     fn known_key(&self, hash: &KeyHash) -> Option<KnownKey> {
         let now_ms = host::now_ms();
-        let polled = now_ms.saturating_sub(self.vm.polled_ms.get()) <= POLL_TRUSTED_MS;
+        let polled = self.vm.hears_of_changes(now_ms);
         let age_ms = |learned: &Learned| now_ms.saturating_sub(learned.at_ms);
         if let Some(learned) = self.vm.known.borrow().get(hash) {
             return Some(KnownKey { record: learned.record.clone(), fresh: polled && age_ms(learned) <= KEY_FRESH_MS });
@@ -186,6 +215,14 @@ impl World for Host {
             self.vm.known.borrow_mut().forget(|key, _| *key == hash);
             self.vm.unknown.borrow_mut().insert(hash, learned);
         }
+    }
+
+    fn l1(&self) -> Option<&RefCell<L1>> {
+        (self.vm.hears_of_changes(host::now_ms()) && !self.outbox_full()).then_some(&self.vm.l1)
+    }
+
+    fn count_hit(&self, hit: Settlement) {
+        self.vm.hits.borrow_mut().add(hit, host::now_ms());
     }
 
     fn outbox_full(&self) -> bool {

@@ -75,3 +75,43 @@ pub fn both_dialects(mocks: &Mocks) -> String {
 pub fn both_dialects_patient(mocks: &Mocks) -> String {
     both_dialects(mocks).replace("first_byte_timeout: 1s", "first_byte_timeout: 20s")
 }
+
+/// Two models for each endpoint of the short path, the first of the first provider, the second of the second, and a chain of both; and
+/// `m1` for chat. Responses: `p1`, `p2` as themselves, `c3` of a provider that only speaks chat, `a3` of an Anthropic one.
+///
+/// | endpoint | chain | models | price |
+/// |---|---|---|---|
+/// | embeddings | `embed` | `e1`, `e2` | 0.02, 0.13 USD per million tokens |
+/// | moderations | `moderate` | `o1`, `o2` | free; 0.0005 USD per call |
+/// | rerank | `rank` | `r1`, `r2` | 0.002 USD per search; 0.05 USD per million tokens |
+/// | responses | `respond` | `p1`, `p2`; `c3`, `a3` | input 1, cached 0.1, output 10 USD per million tokens; twice, three times as much |
+#[must_use]
+pub fn every_endpoint(mocks: &Mocks) -> String {
+    let third = mocks.third.addr();
+    let providers = providers(mocks)
+        + &format!(
+            "  chatty: {{dialect: openai, endpoint: \"http://{third}/v1\", responses: chat, credential: {{env: THIRD_CREDENTIAL}}}}\n"
+        )
+        + &format!("  claude: {{dialect: anthropic, endpoint: \"http://{third}/v1\", credential: {{env: THIRD_CREDENTIAL}}}}\n");
+    let generates = |price: u32| {
+        format!("price_usd_per_mtok: {{input: {price}, cached_input: 0.{price}, output: {price}0}}, max_output_tokens: 1000, timeout: 30s")
+    };
+    let models = [
+        ("m1", "first", "chat, messages", generates(1)),
+        ("e1", "first", "embeddings", "price_usd_per_mtok: {input: 0.02}".into()),
+        ("e2", "second", "embeddings", "price_usd_per_mtok: {input: 0.13}".into()),
+        ("o1", "first", "moderations", "free: true".into()),
+        ("o2", "second", "moderations", "price_usd_per_call: 0.0005".into()),
+        ("r1", "first", "rerank", "price_usd_per_search: 0.002".into()),
+        ("r2", "second", "rerank", "price_usd_per_mtok: {input: 0.05}".into()),
+        ("p1", "first", "responses", generates(1)),
+        ("p2", "second", "responses", generates(2)),
+        ("c3", "chatty", "responses", generates(3)),
+        ("a3", "claude", "responses", generates(3)),
+    ];
+    let models: String = models
+        .into_iter()
+        .map(|(name, provider, endpoints, price)| format!("  {name}: {{provider: {provider}, endpoints: [{endpoints}], {price}}}\n"))
+        .collect();
+    format!("{providers}models:\n{models}chains:\n  embed: [e1, e2]\n  moderate: [o1, o2]\n  rank: [r1, r2]\n  respond: [p1, p2]\n")
+}

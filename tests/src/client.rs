@@ -8,6 +8,7 @@ use std::time::Duration;
 /// The body of a unary chat call with one user message.
 #[must_use]
 pub fn chat(model: &str, text: &str) -> Value {
+    crate::private::prompt(text);
     json!({"model": model, "messages": [{"role": "user", "content": text}]})
 }
 

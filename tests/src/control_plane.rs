@@ -11,7 +11,7 @@ use std::path::Path;
 pub const INTERNAL_SECRET: &str = "internal-secret-of-the-tests-0123456789";
 /// Of the role admin.
 pub(crate) const ADMIN_TOKEN: &str = "admin-token-of-the-tests-0123456789";
-const SEAL_KEY: &str = "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub(crate) const SEAL_KEY: &str = "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 /// `proxium serve`.
 #[derive(Debug)]

@@ -34,8 +34,11 @@
 //! | what Redis holds | [`Stack::redis_client`], [`Stack::ledger`], [`Stack::windows`] |
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
+//! | a client script against any stack | [`run_client`] |
 //! | an embedding provider with real sentence vectors | [`MiniLm`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
+//!
+//! When a process ends, its whole log is searched for keys, secrets, prompts and answers: none may be there.
 //!
 //! `PROXIUM_KEEP=1` keeps the directories (logs, Redis data, Envoy's files), `PROXIUM_ENVOY_LOG=debug` makes Envoy talk.
 //! Binaries come from `make test-e2e`; by hand: `make build`, then `cargo test -p proxium-e2e` (see [`binaries`] for the variables).
@@ -54,6 +57,7 @@ mod envoy;
 mod minilm;
 mod orphans;
 mod ports;
+mod private;
 mod process;
 mod redis;
 mod sdk;
@@ -71,7 +75,7 @@ pub use minilm::MiniLm;
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;
-pub use sdk::Sdk;
+pub use sdk::{Sdk, run_client};
 pub use stack::{Builder, Mocks, Stack};
 pub use stream::{Ask, BOTH, End, Stream, Streamed, streamed, text_of};
 pub use wait::{BOUND, eventually};

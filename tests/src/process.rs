@@ -65,6 +65,17 @@ impl Process {
         self.child.as_ref().expect("it runs").id()
     }
 
+    /// Its resident memory.
+    ///
+    /// # Panics
+    /// It is not running.
+    #[must_use]
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") << 10
+    }
+
     /// SIGKILL, and waits until it is gone. Nothing if it does not run.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -144,6 +155,8 @@ impl Drop for Process {
         self.kill();
         if std::thread::panicking() {
             eprintln!("---- {} (end of its log) ----\n{}\n", self.name, self.log_end());
+        } else if let Some(leak) = crate::private::leak(&self.log()) {
+            panic!("the log of {} holds what it must not: {leak}", self.name);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout)] // `--nocapture` shows what a script checked
 
-use crate::{Mocks, Port, Stack, binaries};
+use crate::{Key, Mocks, Port, Stack, binaries};
 use proxium::mock_provider::Behaviour;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -87,9 +87,7 @@ impl Sdk {
     /// # Panics
     /// It fails.
     pub async fn python(&self, script: &str) {
-        let mut command = Command::new("python3");
-        command.env("PYTHONPATH", binaries::python_clients()).env("PYTHONDONTWRITEBYTECODE", "1");
-        self.run(command, script).await;
+        self.run(python(), script).await;
     }
 
     /// Runs a Node script over both provider dialects.
@@ -97,30 +95,60 @@ impl Sdk {
     /// # Panics
     /// It fails.
     pub async fn node(&self, script: &str) {
-        let mut command = Command::new(binaries::node());
-        command.env("NODE_CLIENTS", binaries::node_clients());
-        self.run(command, script).await;
+        self.run(node(), script).await;
     }
 
     async fn run(&self, mut command: Command, script: &str) {
         let key = self.stack.key().await;
         let narrow = self.stack.key_with(json!({}), json!({"allowed_models": ["openai-length"]})).await;
-        command.arg(binaries::in_repo("tests/tests/sdk").join(script));
-        command
-            .env("BASE_URL", format!("http://{}", self.stack.envoys[0].listen().addr()))
-            .env("KEY", &key.text)
-            .env("NARROW_KEY", &narrow.text)
-            .env("NO_PROXY", "*");
-        command.stdin(Stdio::null()).kill_on_drop(true);
+        prepare(&mut command, &self.stack, &key, script);
+        command.env("NARROW_KEY", &narrow.text);
         for dialect in DIALECTS {
             // Used up by one call: the key's window is told by the second.
             let capped = self.stack.key_with(json!({}), json!({"ceilings": {"calls_per_hour": 1}})).await;
             self.stack.mocks.first.next(&format!("{dialect}-mock-flaky"), [Behaviour::status(429).header("retry-after", "1")]);
-            let run = command.env("PROVIDER", dialect).env("CAPPED_KEY", &capped.text).output();
-            let output = tokio::time::timeout(PATIENCE, run).await.expect("the script ends").expect("the script starts");
-            let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            assert!(output.status.success(), "{script} over {dialect}:\n{told}");
-            println!("{script} over {dialect}:\n{told}");
+            command.env("PROVIDER", dialect).env("CAPPED_KEY", &capped.text);
+            finish(&mut command, &format!("{script} over {dialect}")).await;
         }
     }
+}
+
+fn python() -> Command {
+    let mut command = Command::new("python3");
+    command.env("PYTHONPATH", binaries::python_clients()).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn node() -> Command {
+    let mut command = Command::new(binaries::node());
+    command.env("NODE_CLIENTS", binaries::node_clients());
+    command
+}
+
+fn prepare(command: &mut Command, stack: &Stack, key: &Key, script: &str) {
+    command.arg(binaries::in_repo("tests/tests/sdk").join(script));
+    command
+        .env("BASE_URL", format!("http://{}", stack.envoys[0].listen().addr()))
+        .env("KEY", &key.text)
+        .env("NO_PROXY", "*")
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+}
+
+async fn finish(command: &mut Command, what: &str) {
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("the script ends").expect("the script starts");
+    let told = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{what}:\n{told}");
+    println!("{what}:\n{told}");
+}
+
+/// Runs a client script, Python's or Node's by its name, against any stack.
+///
+/// # Panics
+/// It fails.
+pub async fn run_client(stack: &Stack, key: &Key, script: &str, env: &[(&str, &str)]) {
+    let mut command = if script.ends_with(".py") { python() } else { node() };
+    prepare(&mut command, stack, key, script);
+    command.envs(env.iter().copied());
+    finish(&mut command, script).await;
 }

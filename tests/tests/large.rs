@@ -6,6 +6,9 @@ use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Envoy, Key, Stack, chat, eventually};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 const MIB: usize = 1 << 20;
@@ -158,4 +161,90 @@ async fn more_large_answers_than_a_worker_can_hold_are_refused_without_a_trap() 
     assert_eq!(stack.windows(&key).await["c_sum"], answered.to_string());
     stack.mocks.first.behave();
     let _ = stack.chat(&key, &chat("m1", "small")).await.expect(200);
+}
+
+/// What became of an upload that is never finished.
+enum Upload {
+    /// All but its end is there, and nobody answered.
+    Held(#[allow(dead_code, reason = "its socket stays open")] TcpStream),
+    /// This came instead.
+    Answered(String),
+}
+
+/// Sends a call of 10 MiB but for its last byte, with or without its length, until somebody answers.
+async fn hold_back(stack: &Stack, key: &Key, body: &str, announced: bool) -> Upload {
+    let length = if announced { format!("content-length: {}", body.len()) } else { "transfer-encoding: chunked".to_owned() };
+    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: e2e\r\nauthorization: Bearer {}\r\n{length}\r\n\r\n", key.text);
+    let mut socket = stack.envoys[0].connect().await;
+    let (mut from, mut to) = socket.split();
+    let send = async {
+        to.write_all(head.as_bytes()).await?;
+        for piece in body.as_bytes()[..body.len() - 1].chunks(MIB / 4) {
+            if announced {
+                to.write_all(piece).await?;
+            } else {
+                to.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
+                to.write_all(piece).await?;
+                to.write_all(b"\r\n").await?;
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    let mut answer = vec![0; 4_096];
+    tokio::select! {
+        biased;
+        read = from.read(&mut answer) => {
+            answer.truncate(read.unwrap_or(0));
+            return Upload::Answered(String::from_utf8_lossy(&answer).into_owned());
+        }
+        sent = send => if sent.is_err() {
+            // Closed behind an answer.
+            let read = from.read(&mut answer).await.unwrap_or(0);
+            answer.truncate(read);
+            return Upload::Answered(String::from_utf8_lossy(&answer).into_owned());
+        }
+    }
+    // A refusal may be on its way.
+    match tokio::time::timeout(Duration::from_secs(2), from.read(&mut answer)).await {
+        Ok(read) => {
+            answer.truncate(read.unwrap_or(0));
+            Upload::Answered(String::from_utf8_lossy(&answer).into_owned())
+        }
+        Err(_) => Upload::Held(socket),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_uploads_that_never_end_take_no_worker_down() {
+    let stack = Arc::new(Stack::builder().concurrency(1).start().await);
+    let key = stack.key_with(json!({"monthly_cap_usd": 1_000}), json!({"ceilings": {"calls_per_hour": 1_000}})).await;
+    let body = Arc::new(request_of(10 * MIB));
+    let mut uploads = JoinSet::new();
+    for number in 0..200 {
+        let (stack, key, body) = (stack.clone(), key.clone(), body.clone());
+        uploads.spawn(async move { hold_back(&stack, &key, &body, number % 10 > 0).await });
+    }
+    let (mut held, mut refused) = (Vec::new(), 0);
+    while let Some(upload) = uploads.join_next().await {
+        match upload.unwrap() {
+            Upload::Held(socket) => held.push(socket),
+            Upload::Answered(answer) => {
+                assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("\"overloaded\""), "{answer}");
+                refused += 1;
+            }
+        }
+    }
+    // 384 MiB, two for each of a body: what is announced counts at once, the rest as it comes.
+    assert!((10..=38).contains(&held.len()) && held.len() + refused == 200, "{} held, {refused} refused", held.len());
+    no_trap(&stack.envoys[0]);
+    assert!(stack.envoys[0].call(&Call::new("GET", "/nowhere")).await.status == 404, "the worker serves");
+    drop(held);
+    eventually("what they held is free", BOUND, || async {
+        let answer = stack.chat(&key, &chat("m1", "small again")).await;
+        if answer.status == 200 { Ok(()) } else { Err(answer.text()) }
+    })
+    .await;
+    let _ = stack.call(&sending(&key, &request_of(10 * MIB))).await.expect(200);
+    eventually("all are settled", BOUND, || async { stack.state(&key.project).await["held"] == "0" }).await;
+    no_trap(&stack.envoys[0]);
 }

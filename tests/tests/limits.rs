@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
 
+use fred::prelude::*;
 use proxium::mock_provider::{ANY, Behaviour};
+use proxium::store::name;
 use proxium_e2e::{BOUND, Call, Key, Mocks, Response, Stack, catalog, chat, eventually};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -302,4 +304,17 @@ async fn a_cost_that_redis_could_not_take_is_recorded_later() {
     assert_eq!(stack.state(&key.project).await["spend"], "31000");
     assert_eq!(stack.ledger(&key.project).await.len(), 1);
     assert_eq!(stack.windows(&key).await["c_sum"], "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_windows_are_no_free_hour() {
+    let stack = Stack::start().await;
+    let key = stack.key_with(json!({}), json!({"ceilings": {"calls_per_hour": 1}})).await;
+    let answer = stack.call(&uncached(&key, &chat("m1", "hello"))).await.expect(200);
+    stack.settled(&key.project, &answer).await;
+    let redis = stack.redis_client().await;
+    let gone: i64 = redis.del(name::key_window(&key.project, &key.id)).await.unwrap();
+    assert_eq!(gone, 1);
+    let refused = stack.call(&uncached(&key, &chat("m1", "hello"))).await.expect(429);
+    assert_eq!(refused.json()["error"]["param"], "calls_per_hour");
 }

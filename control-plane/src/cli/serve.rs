@@ -37,6 +37,9 @@ pub struct Args {
     /// Redis for keys and budgets: `redis://`, `rediss://`, `redis-sentinel://`, `redis-cluster://`.
     #[arg(long, value_name = "URL", env = "REDIS_URL", default_value = "redis://127.0.0.1:6379", hide_env_values = true)]
     redis_url: String,
+    /// Admit and settle only what so many replicas of Redis have, too (`WAIT`): a failover then loses less, and each call waits for them.
+    #[arg(long, value_name = "N", env = "PROXIUM_REDIS_WAIT_REPLICAS", default_value_t = 0)]
+    redis_wait_replicas: u8,
     /// Another Redis for stored answers; the same when left out.
     #[arg(long, value_name = "URL", env = "REDIS_CACHE_URL", hide_env_values = true)]
     cache_url: Option<String>,
@@ -90,7 +93,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
         None => redis.clone(),
     };
     let catalog = catalog(&args, &secret)?;
-    let money = Money::new(redis.clone(), cache.clone());
+    let money = Money::new(redis.clone(), cache.clone()).replicated(args.redis_wait_replicas);
     tokio::spawn(sweep(money.clone(), Arc::clone(&metrics)));
     tokio::spawn(trim(money.clone(), args.ledger_retention));
     let internal = internal::router(internal::State {

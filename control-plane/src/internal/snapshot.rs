@@ -31,5 +31,6 @@ pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Resul
         cursor: since.cursor,
         changes: since.changes,
         forget_all: since.forget_all,
+        forget_answers: since.forget_answers,
     }))
 }

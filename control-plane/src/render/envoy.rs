@@ -56,6 +56,7 @@ struct PluginConfig<'a> {
     other_paths: super::OtherPaths,
     on_control_plane_failure: super::OnControlPlaneFailure,
     streams: super::Streams,
+    l1_bytes: u64,
 }
 
 /// The paths that the filter lets on to a route, once it knows where to.
@@ -97,6 +98,7 @@ pub(super) fn files(catalog: &Catalog, options: &Options, control_plane: &str, c
         other_paths: options.other_paths,
         on_control_plane_failure: options.on_control_plane_failure,
         streams: options.streams,
+        l1_bytes: u64::from(options.l1_mib) << 20,
     };
     let histograms: Vec<_> = metric::BUCKETS.iter().map(|(name, bounds)| json!({"name": name, "buckets": bounds})).collect();
     let file = |name: &str| options.dir.join(name).to_string_lossy().into_owned();

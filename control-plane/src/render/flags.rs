@@ -31,6 +31,9 @@ pub struct EnvoyFlags {
     /// The path that streams take.
     #[arg(long, value_enum, default_value = "router")]
     pub streams: Streams,
+    /// What each worker of Envoy may keep of answers, in MiB, so that a hot free hit asks nobody; 0: nothing.
+    #[arg(long, value_name = "MIB", default_value = "32", value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub l1_mib: u16,
     /// CA certificates that `https` providers are verified with, as Envoy sees them.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     pub ca_bundle: PathBuf,
@@ -56,6 +59,7 @@ impl EnvoyFlags {
             other_paths: self.other_paths,
             on_control_plane_failure: self.on_control_plane_failure,
             streams: self.streams,
+            l1_mib: self.l1_mib,
             ca_bundle: self.ca_bundle.clone(),
             access_log: Some(self.access_log.clone()).filter(|path| path != Path::new("off")),
             node_id: self.node_id.clone(),

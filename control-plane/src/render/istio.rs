@@ -63,6 +63,9 @@ pub struct IstioArgs {
     /// The path that streams take; `router` needs a mesh whose Envoy is 1.39 or later.
     #[arg(long, value_enum, default_value = "router")]
     pub streams: Streams,
+    /// What each worker of Envoy may keep of answers, in MiB, so that a hot free hit asks nobody; 0: nothing.
+    #[arg(long, value_name = "MIB", default_value = "32", value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub l1_mib: u16,
     /// CA certificates that `https` providers are verified with, as the proxy's container has them.
     #[arg(long, value_name = "FILE", default_value = "/etc/ssl/certs/ca-certificates.crt")]
     pub ca_bundle: PathBuf,
@@ -149,6 +152,7 @@ fn options(args: &IstioArgs, secret: &str) -> Options {
         other_paths: args.other_paths,
         on_control_plane_failure: args.on_control_plane_failure,
         streams: args.streams,
+        l1_mib: args.l1_mib,
         ca_bundle: args.ca_bundle.clone(),
         access_log: None,
         node_id: String::new(),

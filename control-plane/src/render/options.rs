@@ -27,6 +27,8 @@ pub struct Options {
     pub on_control_plane_failure: OnControlPlaneFailure,
     /// The path that streams take.
     pub streams: Streams,
+    /// The most that each worker keeps of answers, in MiB; 0: none.
+    pub l1_mib: u16,
     /// The system's CA certificates as Envoy sees them, for `https` providers.
     pub ca_bundle: PathBuf,
     /// Where access log lines go; `None`: nowhere.

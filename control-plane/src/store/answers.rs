@@ -25,6 +25,17 @@ pub enum Purge {
 }
 
 impl Purge {
+    /// As filters are told.
+    #[must_use]
+    pub fn to_wire(&self, project: &str) -> proxium_wire::Purge {
+        let all = proxium_wire::Purge { project: project.to_owned(), ..proxium_wire::Purge::default() };
+        match self {
+            Self::Project => all,
+            Self::Model(model) => proxium_wire::Purge { model: model.clone(), ..all },
+            Self::RequestId(id) => proxium_wire::Purge { request_id: id.clone(), ..all },
+        }
+    }
+
     fn takes(&self, member: &Member<'_>) -> bool {
         match self {
             Self::Project => true,
@@ -56,15 +67,15 @@ impl<'a> Member<'a> {
 pub(super) async fn purge_of(cache: &Client, project: &str, owner: &str) -> Result<(), StoreError> {
     let key = name::answers_of(project, owner);
     let members: Vec<String> = cache.zrange(&key, 0, -1, None, false, None, false).await?;
-    forget(cache, project, members.iter().filter_map(|text| Some((text.as_str(), Member::read(text)?.key)))).await?;
+    let _keys = forget(cache, project, members.iter().filter_map(|text| Some((text.as_str(), Member::read(text)?.key)))).await?;
     if !members.is_empty() {
         let () = cache.zrem(&key, members).await?;
     }
     Ok(())
 }
 
-/// Forgets answers: members of the index, and their keys.
-async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (&'a str, &'a str)>) -> Result<u64, StoreError> {
+/// Forgets answers, members of the index with their keys, and says the keys.
+async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<String>, StoreError> {
     const AT_ONCE: usize = 256;
     let taken: Vec<(&str, &str)> = taken.collect();
     for some in taken.chunks(AT_ONCE) {
@@ -75,14 +86,15 @@ async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (
         let () = pipeline.zrem(name::answers(project), texts).await?;
         let () = pipeline.all().await?;
     }
-    Ok(u64::try_from(taken.len()).unwrap_or(u64::MAX))
+    Ok(taken.iter().map(|(_, key)| (*key).to_owned()).collect())
 }
 
-/// Forgets stored answers and says how many entries of the index that were. Answers stored while it runs may stay.
+/// Forgets stored answers and says their exact keys (hex), one for each entry of the index. Answers stored while it runs may stay. Filters
+/// must be told: see [`super::changes::purged`].
 ///
 /// # Errors
 /// Redis cannot answer; what was forgotten until then stays forgotten.
-pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<u64, StoreError> {
+pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<Vec<String>, StoreError> {
     let members: Vec<String> = cache.zrange(name::answers(project), 0, -1, None, false, None, false).await?;
     let taken = members.iter().filter_map(|text| Member::read(text).map(|member| (text.as_str(), member)));
     if *filter == Purge::Project {
@@ -149,10 +161,16 @@ impl Answers {
         }
     }
 
-    /// Keeps an answer for its time, unless Redis is short of room.
-    pub async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
+    /// How long the answer under this exact key stays, in milliseconds; 0 when that is not known.
+    pub async fn expires_in_ms(&self, project: &str, cache_key: &[u8]) -> u64 {
+        let left: Result<i64, _> = self.cache.pttl(name::answer(project, &hex::encode(cache_key))).await;
+        left.ok().and_then(|left| left.try_into().ok()).unwrap_or(0)
+    }
+
+    /// Keeps an answer for its time, unless Redis is short of room; says whether it did.
+    pub async fn keep(&self, project: &str, store: &Store) -> Result<bool, StoreError> {
         if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room().await? {
-            return Ok(());
+            return Ok(false);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expiry = now + Duration::from_secs(store.ttl_s.into());
@@ -175,7 +193,7 @@ impl Answers {
         if let Some(Vector { partition, vector }) = &store.vector {
             self.vectors.keep(project, partition, vector, &store.cache_key, store.ttl_s).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether near matches can be looked up.

@@ -7,7 +7,8 @@
 use super::{StoreError, name};
 use fred::prelude::*;
 use fred::types::scripts::Script;
-use proxium_wire::{Change, change::What};
+use prost::Message;
+use proxium_wire::{Change, Purge, change::What};
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,12 +41,28 @@ pub async fn key_changed(redis: &Client, hash: &str) -> Result<(), StoreError> {
     add(redis, "key_hash", hash).await
 }
 
-/// Tells filters to forget every key of a project. Done after the record was written; may be repeated.
+/// Tells filters to forget every key and every answer of a project. Done after the record was written; may be repeated.
 ///
 /// # Errors
 /// Redis cannot answer.
 pub async fn project_changed(redis: &Client, project: &str) -> Result<(), StoreError> {
     add(redis, "project", project).await
+}
+
+/// Tells filters to forget answers that were purged. Done after they are gone; may be repeated.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn purged(redis: &Client, purge: &Purge) -> Result<(), StoreError> {
+    add(redis, "purge", &hex::encode(purge.encode_to_vec())).await
+}
+
+/// Tells filters to forget the answer under this exact key (hex). Done after it is gone or another; may be repeated.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn answer_changed(redis: &Client, cache_key: &str) -> Result<(), StoreError> {
+    add(redis, "answer", cache_key).await
 }
 
 async fn add(redis: &Client, field: &str, value: &str) -> Result<(), StoreError> {
@@ -78,6 +95,14 @@ pub struct Since {
     pub changes: Vec<Change>,
     /// The cursor is too old or unknown: forget everything.
     pub forget_all: bool,
+    /// Too many answers changed to tell: forget all answers.
+    pub forget_answers: bool,
+}
+
+impl Since {
+    fn forget_all(cursor: Id) -> Self {
+        Self { cursor: cursor.to_string(), changes: Vec::new(), forget_all: true, forget_answers: false }
+    }
 }
 
 #[derive(Default)]
@@ -120,18 +145,22 @@ impl Memory {
         if self.read_at.is_none_or(|at| now.duration_since(at) > GOOD_FOR) {
             return Look::Stale;
         }
-        let forget_all = || Look::Found(Since { cursor: last.to_string(), changes: Vec::new(), forget_all: true });
+        let forget_all = || Look::Found(Since::forget_all(last));
         let Some(cursor) = Id::parse(cursor) else { return forget_all() };
         if cursor > last {
             return Look::Ahead;
         }
         let Ok(at) = self.entries.binary_search_by_key(&cursor, |(id, _)| *id) else { return forget_all() };
-        let missed = self.entries.range(at + 1..);
-        if missed.len() > TOLD_AT_MOST {
+        let missed = || self.entries.range(at + 1..).filter_map(|(_, what)| what.as_ref());
+        // Answers change with calls, by anybody's will; keys and projects by an operator's. The ones must not hide the others.
+        let of_answers = |what: &&What| matches!(what, What::Purge(_) | What::Answer(_));
+        let forget_answers = missed().count() > TOLD_AT_MOST;
+        let told = missed().filter(|what| !(forget_answers && of_answers(what)));
+        if told.clone().count() > TOLD_AT_MOST {
             return forget_all();
         }
-        let changes = missed.filter_map(|(_, what)| what.clone().map(|what| Change { what: Some(what) })).collect();
-        Look::Found(Since { cursor: last.to_string(), changes, forget_all: false })
+        let changes = told.map(|what| Change { what: Some(what.clone()) }).collect();
+        Look::Found(Since { cursor: last.to_string(), changes, forget_all: false, forget_answers })
     }
 }
 
@@ -182,7 +211,7 @@ impl Changes {
         let memory = self.0.memory();
         match memory.look(cursor, Instant::now()) {
             Look::Found(since) => Some(since),
-            Look::Ahead => Some(Since { cursor: memory.last().to_string(), changes: Vec::new(), forget_all: true }),
+            Look::Ahead => Some(Since::forget_all(memory.last())),
             Look::Stale => None,
         }
     }
@@ -216,6 +245,8 @@ fn what(fields: &[String]) -> Option<What> {
     match fields {
         [field, hash] if field == "key_hash" => hex::decode(hash).ok().map(What::KeyHash),
         [field, project] if field == "project" => Some(What::Project(project.clone())),
+        [field, purge] if field == "purge" => Some(What::Purge(Purge::decode(hex::decode(purge).ok()?.as_slice()).ok()?)),
+        [field, key] if field == "answer" => hex::decode(key).ok().map(What::Answer),
         _ => None,
     }
 }
@@ -248,14 +279,15 @@ mod tests {
         let since = found(&memory, "3-0");
         assert!(!since.forget_all);
         assert_eq!(since.changes.len(), 2);
-        assert_eq!(found(&memory, &since.cursor), Since { cursor: "5-0".to_owned(), changes: vec![], forget_all: false });
+        let nothing = Since { cursor: "5-0".to_owned(), changes: vec![], forget_all: false, forget_answers: false };
+        assert_eq!(found(&memory, &since.cursor), nothing);
     }
 
     #[test]
     fn an_unknown_cursor_forgets_everything() {
         let memory = memory(3..=5);
         for cursor in ["", "nonsense", "1-0", "3-7"] {
-            assert_eq!(found(&memory, cursor), Since { cursor: "5-0".to_owned(), changes: vec![], forget_all: true }, "{cursor}");
+            assert_eq!(found(&memory, cursor), Since::forget_all(Id(5, 0)), "{cursor}");
         }
     }
 
@@ -279,6 +311,20 @@ mod tests {
         assert!(memory.take((900..=1_800).map(entry).collect()));
         assert!(found(&memory, "1-0").forget_all);
         assert!(!found(&memory, "1000-0").forget_all);
+    }
+
+    #[test]
+    fn very_many_answers_are_forgotten_at_once_and_no_key_for_them() {
+        let mut memory = memory(1..=5);
+        let answers = (6..=900).map(|number| (Id(number, 0), Some(What::Answer(vec![1; 32]))));
+        assert!(memory.take(std::iter::once(entry(5)).chain(answers.clone()).collect()));
+        let more = (900..=1_500).map(|number| (Id(number, 0), Some(What::Answer(vec![1; 32]))));
+        assert!(memory.take(more.collect()));
+        let since = found(&memory, "3-0");
+        assert_eq!((since.forget_all, since.forget_answers), (false, true));
+        assert_eq!(since.changes.iter().map(|change| change.what.clone()).collect::<Vec<_>>(), [entry(4).1, entry(5).1]);
+        let since = found(&memory, "600-0");
+        assert_eq!((since.forget_answers, since.changes.len()), (false, 900));
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `calls`, `tokens` | what the key's windows counted; their sums agree |
 //! | `input_tokens`, `cached_input_tokens`, `cache_write_5m_tokens`, `cache_write_1h_tokens`, `output_tokens`, `reasoning_tokens`, `searches` | usage |
 //! | `estimated`, `abandoned`, `cached`, `charged` | `1` or `0`; `charged`: a hit that was not free |
+//! | `hits` | how many a `hit` of a filter's own memory stands for; `id` names its batch then |
 //! | `attempts` | `model outcome ms`, in order, comma between |
 //! | `latency_ms`, `started_at_ms` | times, the second by the filter's clock |
 //! | `window`, `forgiven_nano_usd`, `note` | of a `reset` or a correction by hand |

@@ -34,6 +34,13 @@ use std::time::Duration;
 pub enum StoreError {
     /// Not reachable, busy loading, or out of memory: try again.
     Unavailable(fred::error::Error),
+    /// It is on fewer replicas than were asked for.
+    NotReplicated {
+        /// Those that have it.
+        have: u8,
+        /// Those that were asked for.
+        want: u8,
+    },
     /// A record that this version cannot read; the text names it.
     Corrupt(String),
 }
@@ -42,6 +49,9 @@ impl std::fmt::Display for StoreError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unavailable(error) => write!(f, "Redis cannot answer: {error}"),
+            Self::NotReplicated { have, want } => {
+                write!(f, "Redis has it on {have} replicas, and --redis-wait-replicas asks for {want}: look at its replicas")
+            }
             Self::Corrupt(what) => write!(f, "unreadable record in Redis: {what}"),
         }
     }
@@ -83,7 +93,8 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
 
 /// The names of all keys in Redis.
 pub mod name {
-    /// Stream of changes that filters must hear of: field `key_hash` (hex) or `project` (id).
+    /// Stream of changes that filters must hear of: field `key_hash` (hex), `project` (id), `purge` (a wire message, hex) or `answer` (exact key,
+    /// hex).
     pub const CHANGES: &str = "px:changes";
     /// Stream of all changes made through the admin API, for people.
     pub const AUDIT: &str = "px:audit";
@@ -127,7 +138,8 @@ pub mod name {
         /// Set of key ids.
         keys() = "keys";
         /// Hash `record` (JSON), `hash` (hex), `revoked` (`1` or absent), `expires_at_ms` (absent: never) and the ceilings
-        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none).
+        /// `calls_per_hour`, `requests_per_minute`, `tokens_per_minute`, `max_parallel_calls` (absent: none);
+        /// `window_until` (an instant in ms: its windows are to be there until then).
         key(key_id) = "key:{}";
         /// Set of `x-proxium-source` values that have settings.
         senders() = "senders";
@@ -144,6 +156,8 @@ pub mod name {
         sender_window(source) = "window:sender:{}";
         /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
+        /// There while a batch of hits of this id counts as told.
+        hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";
         /// Set of the held reservations of a key that take a call slot, and an empty one; only of keys with such a ceiling.

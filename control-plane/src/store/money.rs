@@ -3,7 +3,7 @@
 use super::answers::Answers;
 use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, memories, name, reservations, responses, spend};
+use super::{StoreError, changes, memories, name, reservations, responses, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium_wire::{
@@ -46,13 +46,37 @@ pub struct Money {
     redis: Client,
     scripts: Arc<Scripts>,
     answers: Arc<Answers>,
+    replicas: u8,
 }
+
+/// So long an admission or a settlement waits for its replicas.
+const REPLICATION_MS: u64 = 500;
 
 impl Money {
     /// `redis` keeps the money, `cache` the answers; they may be the same.
     #[must_use]
     pub fn new(redis: Client, cache: Client) -> Self {
-        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)) }
+        Self { redis, scripts: Arc::new(Scripts::new()), answers: Arc::new(Answers::new(cache)), replicas: 0 }
+    }
+
+    /// Answers only what so many replicas have, too (`WAIT`): less is lost when a master dies, and each call waits for its replicas. All
+    /// else on the connection waits behind it.
+    #[must_use]
+    pub const fn replicated(mut self, replicas: u8) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// Waits until what was written for this project is on the replicas that were asked for.
+    async fn on_replicas(&self, project: &str) -> Result<(), StoreError> {
+        if self.replicas == 0 {
+            return Ok(());
+        }
+        let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
+        let command = CustomCommand::new_static("WAIT", ClusterHash::Custom(slot), false);
+        let args: Vec<Value> = vec![i64::from(self.replicas).into(), REPLICATION_MS.to_string().into()];
+        let have: u8 = self.redis.custom(command, args).await?;
+        if have >= self.replicas { Ok(()) } else { Err(StoreError::NotReplicated { have, want: self.replicas }) }
     }
 
     /// The cached answer, or a reservation with the project's own credentials, or a refusal. The same request again is the same reservation;
@@ -83,9 +107,17 @@ impl Money {
             }
             found = self.near(request).await;
         }
-        let charge_ppm = if found.is_some() { self.charge_ppm(&request.project).await? } else { 0 };
+        let (charge_ppm, expires_in_ms) = match &found {
+            None => (0, 0),
+            Some(Found { of_cheaper: false, similarity_ppm: None, .. }) => {
+                let expiry = self.answers.expires_in_ms(&request.project, &request.normal.cache_key);
+                let (charge_ppm, expires_in_ms) = tokio::join!(self.charge_ppm(&request.project), expiry);
+                (charge_ppm?, expires_in_ms)
+            }
+            Some(_) => (self.charge_ppm(&request.project).await?, 0),
+        };
         if let (Some(found @ Found { of_cheaper: false, .. }), 0) = (&found, charge_ppm) {
-            return Ok(self.free(request, found.clone()));
+            return Ok(self.free(request, found.clone(), expires_in_ms));
         }
         let (normal, cheaper) = match &found {
             Some(found) if found.of_cheaper => (None, Some(&found.answer)),
@@ -96,7 +128,11 @@ impl Money {
         // A stored answer of the normal chain is taken past the soft cap too.
         let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
         let cheaper_way = cheaper_way.map(|alternative| way(cheaper, charge_ppm, alternative));
-        match reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), &open).await? {
+        let admission = reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), &open).await?;
+        if matches!(admission, Admission::Hit { .. } | Admission::Other(Outcome::Admitted(_))) {
+            self.on_replicas(&request.project).await?;
+        }
+        match admission {
             Admission::Other(Outcome::Admitted(mut admitted)) => {
                 if !request.previous_response_id.is_empty() {
                     admitted.previous_response = responses::find(&self.redis, &request.project, &request.previous_response_id).await?;
@@ -108,11 +144,11 @@ impl Money {
                 let taken = found.filter(|found| found.of_cheaper == soft_cap);
                 let taken = taken.ok_or_else(|| StoreError::Corrupt("reserve took an answer that is not stored".to_owned()))?;
                 if charge_ppm == 0 {
-                    return Ok(self.free(request, taken));
+                    return Ok(self.free(request, taken, 0));
                 }
                 let charged_nano_usd = charge(&taken.answer, charge_ppm).0;
                 let Found { answer, similarity_ppm, .. } = taken;
-                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), similarity_ppm };
+                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), similarity_ppm, expires_in_ms: 0 };
                 Ok(AdmitReply { outcome: Some(Outcome::Hit(hit)) })
             }
         }
@@ -184,7 +220,7 @@ impl Money {
     }
 
     /// Writes the record of a free hit behind the answer's back: the client need not wait for it, nor miss its answer if it fails.
-    fn free(&self, request: &AdmitRequest, found: Found) -> AdmitReply {
+    fn free(&self, request: &AdmitRequest, found: Found, expires_in_ms: u64) -> AdmitReply {
         let Found { answer, of_cheaper: soft_cap, similarity_ppm } = found;
         let (money, request, model) = (self.clone(), request.clone(), answer.model.clone());
         tokio::spawn(async move {
@@ -192,7 +228,8 @@ impl Money {
                 tracing::warn!(project = request.project, %error, "a cache hit is missing in the ledger");
             }
         });
-        AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, charged_nano_usd: 0, soft_cap, rate_limit: None, similarity_ppm })) }
+        let hit = Hit { answer, soft_cap, similarity_ppm, expires_in_ms, ..Hit::default() };
+        AdmitReply { outcome: Some(Outcome::Hit(hit)) }
     }
 
     /// Ends reservations in their order, each once, and keeps the answers that came with them.
@@ -202,7 +239,11 @@ impl Money {
     pub async fn settle(&self, request: &SettleRequest) -> Result<SettleReply, StoreError> {
         let mut failed = None;
         for settlement in &request.settlements {
-            if let Err(error) = self.end(settlement).await {
+            let mut ended = self.end(settlement).await;
+            if ended.is_ok() {
+                ended = self.on_replicas(&settlement.project).await;
+            }
+            if let Err(error) = ended {
                 tracing::warn!(project = settlement.project, id = settlement.id, %error, "a settlement was not taken");
                 failed.get_or_insert(error);
             }
@@ -227,6 +268,14 @@ impl Money {
                 Ok(())
             }
             Some(End::Release(_)) => reservations::release(&self.redis, &self.scripts, settlement).await,
+            Some(End::Hits(hits)) => match reservations::hits(&self.redis, &self.scripts, settlement, hits).await {
+                // They hold nothing, so nothing would get better by keeping them; filters need their room for what does.
+                Err(StoreError::Unavailable(error)) if error.details().starts_with("OOM") => {
+                    tracing::warn!(project = settlement.project, hits = hits.count, %error, "cache hits are missing in the ledger");
+                    Ok(())
+                }
+                outcome => outcome,
+            },
             None => {
                 tracing::error!(
                     id = settlement.id,
@@ -237,10 +286,12 @@ impl Money {
         }
     }
 
-    /// Keeps an answer. One that came of memories that were deleted meanwhile is not kept: it is looked at once it stands in the index from
-    /// which a deletion takes it, so that one of the two sees the other.
+    /// Keeps an answer; filters that may have the one before it are told. One that came of memories that were deleted meanwhile is not kept:
+    /// it is looked at once it stands in the index from which a deletion takes it, so that one of the two sees the other.
     async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
-        self.answers.keep(project, store).await?;
+        if self.answers.keep(project, store).await? && store.renews {
+            changes::answer_changed(&self.redis, &hex::encode(&store.cache_key)).await?;
+        }
         for stamp in &store.memories {
             if memories::stamp(&self.redis, project, &stamp.end_user).await? != *stamp {
                 return self.answers.drop_made_of(project, &stamp.end_user).await;

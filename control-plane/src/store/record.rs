@@ -88,8 +88,10 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
         "-- KEYS: record, index, project, what is made anew from it. ARGV: expected text, member of the index, then field, value, ...
         if redis.call('EXISTS', KEYS[3]) == 0 then return 'no_project' end
         if ARGV[1] ~= '*' and ARGV[1] ~= (redis.call('HGET', KEYS[1], 'record') or '') then return 'changed' end
+        local window_until = redis.call('HGET', KEYS[1], 'window_until')
         redis.call('DEL', KEYS[1], KEYS[4])
         redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+        if window_until then redis.call('HSET', KEYS[1], 'window_until', window_until) end
         if ARGV[2] ~= '' then redis.call('SADD', KEYS[2], ARGV[2]) end
         return 'done'",
     )

@@ -7,8 +7,8 @@ use super::scripts::{self, Scripts};
 use super::{StoreError, ledger};
 use fred::prelude::*;
 use proxium_wire::{
-    AdmitRequest, Admitted, Alternative, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer, Window,
-    admit_reply::Outcome,
+    AdmitRequest, Admitted, Alternative, Hits, Hold, Limit, NanoUsd, OwnCredential, RateLimit, Refused, Settle, Settlement, StoredAnswer,
+    Window, admit_reply::Outcome,
 };
 
 /// A script that says so holds no state for the project; no spend is assumed, see [`StoreError::Corrupt`].
@@ -100,7 +100,14 @@ pub(super) async fn reserve(
     args.push(beside.nano_usd.clamp(0, MAX_NANO_USD).into());
     args.extend(providers(request).into_iter().map(Value::from));
 
-    let reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args).await?.into_array());
+    let mut reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+    // Of the key, then of the sender.
+    for _ in 0..2 {
+        if reply.text(0)? == "window_missing" {
+            rewindow(redis, scripts, project, &reply.text(1)?, &reply.text(2)?).await?;
+            reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+        }
+    }
     Ok(Admission::Other(match reply.text(0)?.as_str() {
         "admitted" => {
             let sealed = reply.texts(4)?;
@@ -136,6 +143,22 @@ pub(super) async fn reserve(
     }))
 }
 
+/// Makes the windows of a key or sender anew that were lost.
+async fn rewindow(redis: &Client, scripts: &Scripts, project: &str, kind: &str, id: &str) -> Result<(), StoreError> {
+    match scripts::run::<String>(redis, &scripts.rewindow, project, vec![kind.into(), id.into()]).await?.as_str() {
+        "done" => {
+            tracing::warn!(project, kind, id, "lost windows were counted anew from the ledger");
+            Ok(())
+        }
+        STATE_MISSING => Err(state_missing(project)),
+        "too_many" => Err(StoreError::Corrupt(format!(
+            "the windows of {kind} {id} of project {project} are gone, and its last hour is too long to count again: restore Redis from a \
+             backup, or begin them anew with `proxium spend reset {project} --window all`"
+        ))),
+        other => Err(StoreError::Corrupt(format!("rewindow answered {other}"))),
+    }
+}
+
 /// The providers of both alternatives, each once.
 fn providers(request: &AdmitRequest) -> Vec<&str> {
     let of = |alternative: &'_ Alternative| alternative.providers.len();
@@ -157,6 +180,18 @@ pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, mo
         vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
     args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
     match scripts::run::<String>(redis, &scripts.hit, &of.project, args).await?.as_str() {
+        STATE_MISSING => Err(state_missing(&of.project)),
+        _ => Ok(()),
+    }
+}
+
+/// Records free hits that a filter answered by itself, once for each id.
+pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hits: &Hits) -> Result<(), StoreError> {
+    let count = tokens(hits.count);
+    let mut args: Vec<Value> =
+        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(&hits.model).into(), count.into()];
+    args.extend(ledger::of_hit(&hits.call, &hits.model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    match scripts::run::<String>(redis, &scripts.hits, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }

@@ -15,7 +15,9 @@ pub(super) struct Scripts {
     pub release: Script,
     pub expire: Script,
     pub hit: Script,
+    pub hits: Script,
     pub rebuild: Script,
+    pub rewindow: Script,
     pub reset: Script,
     pub correct: Script,
 }
@@ -32,7 +34,9 @@ impl Scripts {
             release: script(ends, include_str!("lua/release.lua")),
             expire: script(ends, include_str!("lua/expire.lua")),
             hit: script(admits, include_str!("lua/hit.lua")),
+            hits: script(admits, include_str!("lua/hits.lua")),
             rebuild: script(ends, include_str!("lua/rebuild.lua")),
+            rewindow: script(ends, include_str!("lua/rewindow.lua")),
             reset: script(ends, include_str!("lua/reset.lua")),
             correct: script(ends, include_str!("lua/correct.lua")),
         }
@@ -57,6 +61,7 @@ fn names() -> String {
         ("key_window", name::key_window("", "")),
         ("sender_window", name::sender_window("", "")),
         ("reservation", name::reservation("", "")),
+        ("hits", name::hits("", "")),
         ("due", name::due("")),
         ("held_by_key", name::held_by_key("", "")),
         ("held_by_sender", name::held_by_sender("", "")),

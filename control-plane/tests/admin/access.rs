@@ -41,9 +41,13 @@ async fn a_viewer_reads_and_cannot_write() {
 #[tokio::test]
 async fn filters_need_the_secret() {
     let world = World::start().await;
-    for secret in ["", "wrong"] {
+    for secret in ["", "wrong", &SECRET[1..], &format!("{SECRET}x")] {
         let answer = world.ask::<SnapshotReply>(path::SNAPSHOT, secret, &SnapshotRequest::default()).await;
         assert_eq!(answer, Err(StatusCode::UNAUTHORIZED));
+        // Before anything of it is read.
+        for path in [path::AUTHENTICATE, path::ADMIT, path::SETTLE, path::SNAPSHOT] {
+            assert_eq!(world.post(path, secret, vec![0xff; 9]).await.status(), StatusCode::UNAUTHORIZED, "{path}");
+        }
     }
     for path in [path::AUTHENTICATE, path::ADMIT, path::SETTLE, path::SNAPSHOT] {
         assert_eq!(world.post(path, SECRET, vec![0xff; 9]).await.status(), StatusCode::BAD_REQUEST, "{path}");

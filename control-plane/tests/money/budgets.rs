@@ -211,6 +211,49 @@ async fn a_state_lost_with_all_evidence_waits_for_a_word() {
 }
 
 #[tokio::test]
+async fn deleted_windows_are_counted_anew_and_never_taken_for_no_call() {
+    for limit in [Limit::CallsPerHour, Limit::RequestsPerMinute, Limit::TokensPerMinute] {
+        for of_sender in [false, true] {
+            let world = World::new().await;
+            let (ceiling, window) = (if limit == Limit::TokensPerMinute { 72 } else { 3 }, |world: &World| {
+                if of_sender { name::sender_window(&world.project, "app") } else { name::key_window(&world.project, KEY) }
+            });
+            if of_sender {
+                world.sender_ceiling("app", limit, ceiling).await;
+            } else {
+                world.ceiling(limit, ceiling).await;
+            }
+            let call = |id: &str| AdmitRequest { source: "app".into(), ..world.call(id) };
+            for id in ["settled", "released", "held"] {
+                world.admitted(&call(id)).await;
+                match id {
+                    "settled" => world.settle(id, (7, 5), 640).await,
+                    "released" => world.release(id).await,
+                    _ => {}
+                }
+            }
+            assert_eq!(world.window(&window(&world)).await, [2, 2, 42]);
+            let () = world.client.del(window(&world)).await.unwrap();
+            // Comes meanwhile, and is found in the ledger.
+            world.money.settle(&world.end("unknown", "app", End::Settle(Box::new(settled((7, 5), 640, None))))).await.unwrap();
+            assert_eq!(world.refused(&call("over")).await.limit, i32::from(limit), "of the sender: {of_sender}");
+            assert_eq!(world.window(&window(&world)).await, [3, 3, 54]);
+            world.settle("held", (1, 1), 10).await;
+            assert_eq!(world.window(&window(&world)).await, [3, 3, 26]);
+
+            // What an operator began anew stays so, also when it is lost later.
+            world.money.reset(&world.project, &Reset { window: "all".into(), ..Reset::default() }).await.unwrap();
+            let () = world.client.del(window(&world)).await.unwrap();
+            world.clock(ms(NOON) + 1).await;
+            world.admitted(&call("after")).await;
+            let () = world.client.del(window(&world)).await.unwrap();
+            world.admitted(&AdmitRequest { normal: Alternative::default(), ..call("and after that") }).await;
+            assert_eq!(world.window(&window(&world)).await, [2, 2, 30]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_reset_of_the_month_forgives_its_spend_and_keeps_its_record() {
     let world = World::new().await;
     world.cap(2_000).await;

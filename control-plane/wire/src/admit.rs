@@ -198,6 +198,9 @@ pub struct Hit {
     /// For the `x-ratelimit-*` headers; absent for a free hit, which passes no ceiling.
     #[prost(message, optional, tag = "4")]
     pub rate_limit: Option<RateLimit>,
+    /// So long the answer stays stored if nobody purges it. 0: the filter must ask again each time.
+    #[prost(uint64, tag = "140")]
+    pub expires_in_ms: u64,
     /// A near match, of this cosine in parts per million; absent: an exact one.
     #[prost(uint32, optional, tag = "160")]
     pub similarity_ppm: Option<u32>,

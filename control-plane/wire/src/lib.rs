@@ -22,8 +22,8 @@ pub use catalog::{Breaker, Catalog, Classifier, Dialect, Endpoint, Limits, Model
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
 pub use recall::{Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest};
-pub use settle::{Attempt, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, Vector, settlement};
-pub use snapshot::{Change, OpenBreaker, SnapshotReply, SnapshotRequest, change};
+pub use settle::{Attempt, Hits, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, Vector, settlement};
+pub use snapshot::{Change, OpenBreaker, Purge, SnapshotReply, SnapshotRequest, change};
 
 /// Carries the secret that filters and control planes share.
 pub const SECRET_HEADER: &str = "x-proxium-secret";

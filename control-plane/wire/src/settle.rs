@@ -30,7 +30,7 @@ pub struct Settlement {
     #[prost(string, tag = "4")]
     pub source: String,
     /// How it ended; always there.
-    #[prost(oneof = "settlement::End", tags = "5, 6")]
+    #[prost(oneof = "settlement::End", tags = "5, 6, 140")]
     pub end: Option<settlement::End>,
 }
 
@@ -45,7 +45,24 @@ pub mod settlement {
         /// The hold is given back whole.
         #[prost(message, tag = "6")]
         Release(super::Release),
+        /// No reservation: free hits that a filter answered by itself. The id names this batch of them.
+        #[prost(message, tag = "140")]
+        Hits(super::Hits),
     }
+}
+
+/// Free hits of one key that are alike, and were answered without a word to the control plane.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Hits {
+    /// What they have in common; the instant is that of the first.
+    #[prost(message, required, tag = "1")]
+    pub call: Call,
+    /// Catalog name of the model whose answer it was.
+    #[prost(string, tag = "2")]
+    pub model: String,
+    /// How many.
+    #[prost(uint64, tag = "3")]
+    pub count: u64,
 }
 
 /// Gives everything back.
@@ -157,6 +174,9 @@ pub struct Store {
     /// For how long.
     #[prost(uint32, tag = "3")]
     pub ttl_s: u32,
+    /// It replaces one that may be stored already, and that filters may have.
+    #[prost(bool, tag = "140")]
+    pub renews: bool,
     /// Makes the answer findable by questions near its own.
     #[prost(message, optional, tag = "160")]
     pub vector: Option<Vector>,

@@ -45,16 +45,19 @@ pub struct SnapshotReply {
     /// Changes since the asker's cursor.
     #[prost(message, repeated, tag = "4")]
     pub changes: Vec<Change>,
-    /// The asker's cursor is too old or unknown: forget every cached key record.
+    /// The asker's cursor is too old or unknown: forget every cached key record and answer.
     #[prost(bool, tag = "5")]
     pub forget_all: bool,
+    /// Too many answers were forgotten or renewed to tell them all: forget every cached answer.
+    #[prost(bool, tag = "140")]
+    pub forget_answers: bool,
 }
 
 /// One change of the admin API.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Change {
     /// What changed.
-    #[prost(oneof = "change::What", tags = "1, 2")]
+    #[prost(oneof = "change::What", tags = "1, 2, 140, 141")]
     pub what: Option<change::What>,
 }
 
@@ -66,8 +69,28 @@ pub mod change {
         /// The record of the key with this SHA-256.
         #[prost(bytes, tag = "1")]
         KeyHash(Vec<u8>),
-        /// Every key record of this project.
+        /// Every key record and every answer of this project.
         #[prost(string, tag = "2")]
         Project(String),
+        /// Answers that were purged.
+        #[prost(message, tag = "140")]
+        Purge(super::Purge),
+        /// The answer under this exact key, which is another now.
+        #[prost(bytes, tag = "141")]
+        Answer(Vec<u8>),
     }
+}
+
+/// Some answers of a project: all of them, or those of a model, or that of a call.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Purge {
+    /// The project.
+    #[prost(string, tag = "1")]
+    pub project: String,
+    /// Catalog name of the model that answered; empty: any.
+    #[prost(string, tag = "2")]
+    pub model: String,
+    /// The call that paid for the answer; empty: any.
+    #[prost(string, tag = "3")]
+    pub request_id: String,
 }

@@ -2,8 +2,8 @@
 
 use prost::Message;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Call, Hit, Hold, Limit, RateLimit, Refused, Settlement, StoredAnswer, Window, admit_reply,
-    settlement,
+    AdmitReply, AdmitRequest, Alternative, Call, Change, Hit, Hits, Hold, Limit, Purge, RateLimit, Refused, Settlement, StoredAnswer,
+    Window, admit_reply, change::What, settlement,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -56,9 +56,15 @@ fn an_alternative_past_the_soft_cap_keeps_its_bytes() {
 #[test]
 fn a_charged_hit_keeps_its_bytes() {
     let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into(), ..StoredAnswer::default() };
-    let hit =
-        Hit { answer, charged_nano_usd: 2, soft_cap: true, rate_limit: Some(RateLimit { requests: None, tokens: None }), ..Hit::default() };
-    assert_eq!(hex(&hit.encode_to_vec()), "0a0b0a01ff12016d180822017210021801 2200".replace(' ', ""));
+    let hit = Hit {
+        answer,
+        charged_nano_usd: 2,
+        soft_cap: true,
+        rate_limit: Some(RateLimit { requests: None, tokens: None }),
+        expires_in_ms: 5,
+        ..Hit::default()
+    };
+    assert_eq!(hex(&hit.encode_to_vec()), "0a0b0a01ff12016d1808220172100218012200e00805");
 }
 
 #[test]
@@ -72,6 +78,22 @@ fn a_refusal_keeps_its_bytes() {
         })),
     };
     assert_eq!(hex(&reply.encode_to_vec()), "1a0e0803100118052206120408091808");
+}
+
+#[test]
+fn hits_and_purges_keep_their_bytes() {
+    let call = Call { endpoint: 1, requested_model: "a".into(), ..Call::default() };
+    let hits = Settlement {
+        id: "b".into(),
+        project: "p".into(),
+        key_id: "k".into(),
+        source: String::new(),
+        end: Some(settlement::End::Hits(Hits { call, model: "m".into(), count: 9 })),
+    };
+    assert_eq!(hex(&hits.encode_to_vec()), "0a01621201701a016be2080c0a05080112016112016d1809");
+    let purge = What::Purge(Purge { project: "p".into(), model: "m".into(), request_id: "r".into() });
+    assert_eq!(hex(&Change { what: Some(purge) }.encode_to_vec()), "e208090a017012016d1a0172");
+    assert_eq!(hex(&Change { what: Some(What::Answer(vec![0xff])) }.encode_to_vec()), "ea0801ff");
 }
 
 #[test]

@@ -17,16 +17,7 @@ impl CacheScope {
     pub fn new(project: &str, head: &Head, canonical: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update([FORMAT]);
-        let header = |name: &str| head.headers.get(name).unwrap_or_default().to_owned();
-        for part in [
-            project,
-            head.route.endpoint.name(),
-            head.route.dialect.name(),
-            head.query.as_deref().unwrap_or_default(),
-            &header("anthropic-version"),
-            &header("anthropic-beta"),
-            &header("openai-beta"),
-        ] {
+        for part in parts(project, head) {
             // The length keeps two parts from trading bytes.
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
@@ -40,6 +31,34 @@ impl CacheScope {
     pub fn key(&self, model: &str) -> [u8; 32] {
         Sha256::new().chain_update(self.0).chain_update(model).finalize().into()
     }
+}
+
+/// What could change an answer beside the model and the body.
+fn parts<'a>(project: &'a str, head: &'a Head) -> [&'a str; 7] {
+    let header = |name| head.headers.get(name).unwrap_or_default();
+    [
+        project,
+        head.route.endpoint.name(),
+        head.route.dialect.name(),
+        head.query.as_deref().unwrap_or_default(),
+        header("anthropic-version"),
+        header("anthropic-beta"),
+        header("openai-beta"),
+    ]
+}
+
+/// The same as a key, not hashed: to be compared whole.
+#[must_use]
+pub fn material(project: &str, head: &Head, model: &str, canonical: &[u8]) -> Vec<u8> {
+    let parts = parts(project, head);
+    let length = parts.iter().chain([&model]).map(|part| part.len() + size_of::<u64>()).sum::<usize>() + canonical.len();
+    let mut material = Vec::with_capacity(length);
+    for part in parts.into_iter().chain([model]) {
+        material.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        material.extend_from_slice(part.as_bytes());
+    }
+    material.extend_from_slice(canonical);
+    material
 }
 
 #[cfg(test)]
@@ -63,19 +82,24 @@ mod tests {
 
     #[test]
     fn everything_that_could_change_an_answer_changes_the_key() {
-        let base = CacheScope::new("p", &head(None, &[]), b"{}").key("m");
+        let keys = |project, head: &Head, model, canonical: &[u8]| {
+            (CacheScope::new(project, head, canonical).key(model), material(project, head, model, canonical))
+        };
+        let base = keys("p", &head(None, &[]), "m", b"{}");
         let others = [
-            CacheScope::new("q", &head(None, &[]), b"{}").key("m"),
-            CacheScope::new("p", &head(Some("beta=true"), &[]), b"{}").key("m"),
-            CacheScope::new("p", &head(None, &[("openai-beta", "x")]), b"{}").key("m"),
-            CacheScope::new("p", &head(None, &[("anthropic-beta", "x")]), b"{}").key("m"),
-            CacheScope::new("p", &head(None, &[]), b"{\"n\":2}").key("m"),
-            CacheScope::new("p", &head(None, &[]), b"{}").key("m2"),
+            keys("q", &head(None, &[]), "m", b"{}"),
+            keys("p", &head(Some("beta=true"), &[]), "m", b"{}"),
+            keys("p", &head(None, &[("openai-beta", "x")]), "m", b"{}"),
+            keys("p", &head(None, &[("anthropic-beta", "x")]), "m", b"{}"),
+            keys("p", &head(None, &[]), "m", b"{\"n\":2}"),
+            keys("p", &head(None, &[]), "m2", b"{}"),
+            keys("p", &head(None, &[]), "m{", b"}"),
         ];
         for (at, other) in others.iter().enumerate() {
-            assert_ne!(*other, base, "{at}");
-            assert!(!others[..at].contains(other), "{at}");
+            assert_ne!(other.0, base.0, "{at}");
+            assert_ne!(other.1, base.1, "{at}");
+            assert!(!others[..at].iter().any(|before| before.0 == other.0 || before.1 == other.1), "{at}");
         }
-        assert_eq!(CacheScope::new("p", &head(None, &[("user-agent", "x")]), b"{}").key("m"), base);
+        assert_eq!(keys("p", &head(None, &[("user-agent", "x")]), "m", b"{}"), base);
     }
 }

@@ -52,6 +52,13 @@ pub struct Config {
     /// The path a stream takes.
     #[serde(default)]
     pub streams: Streams,
+    /// The most that a worker keeps of answers, in bytes; 0: none.
+    #[serde(default = "default_l1_bytes")]
+    pub l1_bytes: usize,
+}
+
+const fn default_l1_bytes() -> usize {
+    32 << 20
 }
 
 impl Config {
@@ -78,6 +85,7 @@ mod tests {
     fn the_defaults_deny_and_continue() {
         let config = Config::read(br#"{"control_plane_cluster":"c","internal_secret":"s"}"#).unwrap();
         assert_eq!((config.other_paths, config.on_control_plane_failure), (OtherPaths::Continue, OnFailure::Deny));
+        assert_eq!(config.l1_bytes, 32 << 20);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use crate::breaker::{Lane, Outcome, Permit};
 use crate::config::Config;
+use crate::l1::L1;
 use crate::snapshot::Snapshot;
 use crate::stage::outcome::Report;
 use crate::told::Told;
-use proxium_wire::KeyRecord;
+use proxium_wire::{KeyRecord, Settlement};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// SHA-256 of a key.
@@ -44,6 +46,12 @@ pub trait World {
     fn attempt_report(&self, attempt: usize) -> Option<Report>;
     /// What came of a permitted call.
     fn report(&self, lane: &Lane, outcome: Outcome, was_probe: bool);
+    /// The answers kept in this worker; `None` when it must not be trusted: changes may have been missed, or hits could not be told.
+    fn l1(&self) -> Option<&RefCell<L1>> {
+        None
+    }
+    /// Counts a free hit that the control plane does not hear of otherwise; see [`crate::hits`].
+    fn count_hit(&self, _hit: Settlement) {}
     /// For the operator; the flow does not depend on it.
     fn tell(&self, _told: Told<'_>) {}
 }

@@ -4,10 +4,10 @@ use super::form::{Document, Fields};
 use super::page::{Failed, faults};
 use super::session::Visitor;
 use crate::admin::State;
-use crate::admin::names;
 use crate::admin::projects::change;
 use crate::admin::refusal::Refusal;
-use crate::store::answers::{self, Purge};
+use crate::admin::{cache, names};
+use crate::store::answers::Purge;
 use crate::store::audit::{self, Change};
 use crate::store::projects::{self as store, Project};
 use axum::Extension;
@@ -61,7 +61,7 @@ pub async fn purge(
 ) -> Result<Response, Failed> {
     let _ = project(&state, &id).await?;
     audit::add(&state.redis, &visitor.actor.name, "purge cache", &id, Change::default()).await?;
-    answers::purge(&state.cache, &id, &Purge::Project).await?;
+    cache::forget(&state, &id, &Purge::Project).await?;
     Ok(Redirect::to(&format!("/console/projects/{id}/settings?done=purged")).into_response())
 }
 

@@ -100,7 +100,7 @@ local function read_windows(key, now)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
   local got = redis.call('HMGET', key, 'c_head', 'c_sum', here[1], 'r_head', 'r_sum', here[2], 't_head', 't_sum', here[3])
 
-  local windows = { key = key, now = now }
+  local windows = { key = key, now = now, absent = not (got[1] or got[4] or got[7]) }
   local passed, passed_of = nil, nil
   for i, ceiling in ipairs(CEILINGS) do
     local head, bucket = got[3 * i - 2], i == CALLS and minute or second
@@ -131,8 +131,14 @@ local function read_windows(key, now)
   return windows
 end
 
--- Counts a call now, in windows that were read now.
-local function count(project, windows, calls, tokens)
+-- Whether windows are gone that must be there: their absence is never taken for no call. `window_until`: of their key or sender.
+local function are_lost(windows, window_until)
+  return windows.absent and window_until and tonumber(window_until) > windows.now
+end
+
+-- Counts a call now, in windows that were read now. `owner`: the hash of the key or sender, which is told until when the windows are to be
+-- there; nil if it may be gone.
+local function count(project, windows, owner, calls, tokens)
   local fields = {}
   for i, window in ipairs(windows) do
     local more, at = i == TOKENS and tokens or calls, #fields
@@ -143,7 +149,10 @@ local function count(project, windows, calls, tokens)
   -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
   if windows.gone and #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
   redis.call('HSET', windows.key, unpack(fields))
-  if windows[CALLS].head ~= windows[CALLS].bucket then redis.call('EXPIRE', windows.key, WINDOW_TTL_S) end
+  if windows[CALLS].head ~= windows[CALLS].bucket then
+    redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
+    if owner then redis.call('HSET', owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
+  end
   for _, window in ipairs(windows) do window.head = window.bucket end
   -- The heads must never be ahead of the clock; theirs is a matter of seconds.
   if floor(windows.now / 1000) > floor(project.clock / 1000) then
@@ -166,7 +175,9 @@ local function ceilings_of(values)
   return any and all
 end
 
+-- And until when its windows are to be there.
 local function sender_ceilings(source)
   if source == '' then return nil end
-  return ceilings_of(redis.call('HMGET', name('sender', source), unpack(CEILING_FIELDS)))
+  local values = redis.call('HMGET', name('sender', source), 'window_until', unpack(CEILING_FIELDS))
+  return ceilings_of({ unpack(values, 2) }), values[1]
 end

@@ -10,7 +10,7 @@
 --
 -- Answers {'admitted', requests, tokens, past_soft_cap, credentials} | {'hit', requests, tokens, past_soft_cap} |
 -- {'refused', requests, tokens, limit, of_sender, retry_after_ms or -1} | {'ended'} (the reservation was settled, released or has expired) |
--- {'invalid_key'} | {'state_missing'}; requests and tokens are {limit, remaining, reset_ms}, empty without such a ceiling; credentials are
+-- {'invalid_key'} | {'state_missing'} | {'window_missing', 'key' or 'sender', its id} (rewindow.lua makes it anew); requests and tokens are {limit, remaining, reset_ms}, empty without such a ceiling; credentials are
 -- {provider, sealed, …}.
 
 local id, key_id, source, side_call = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '0'
@@ -50,7 +50,8 @@ local project, why_not = open_project()
 if not project then return { why_not == 'gone' and 'invalid_key' or why_not } end
 local now = project.now
 
-local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', unpack(CEILING_FIELDS))
+local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', 'window_until',
+  unpack(CEILING_FIELDS))
 if not key[1] or key[2] == '1' or (key[3] and tonumber(key[3]) <= now) then return { 'invalid_key' } end
 
 expire_due(project, 16)
@@ -67,16 +68,18 @@ if want.kind == 'free' then return { 'hit', {}, {}, past_soft_cap } end
 -- Those whose ceilings count, in the order in which they are checked.
 local owners = {
   {
-    ceilings = ceilings_of({ unpack(key, 4) }) or {}, windows = read_windows(name('key_window', key_id), now),
+    hash = name('key', key_id), ceilings = ceilings_of({ unpack(key, 5) }) or {}, windows = read_windows(name('key_window', key_id), now),
     set = name('held_by_key', key_id), field = 'key_id', id = key_id, in_set = 'in_key', of_sender = 0,
   },
 }
-local of_sender = sender_ceilings(source)
+if are_lost(owners[1].windows, key[4]) then return { 'window_missing', 'key', key_id } end
+local of_sender, window_until = sender_ceilings(source)
 if of_sender then
   owners[2] = {
-    ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
+    hash = name('sender', source), ceilings = of_sender, windows = read_windows(name('sender_window', source), now),
     set = name('held_by_sender', source), field = 'source', id = source, in_set = 'in_sender', of_sender = 1,
   }
+  if are_lost(owners[2].windows, window_until) then return { 'window_missing', 'sender', source } end
 end
 
 -- Of the windows of the given kind that have a ceiling, the one with least left: {limit, remaining, reset_ms}.
@@ -183,7 +186,7 @@ local function also(field, value)
 end
 if not side_call then
   for _, owner in ipairs(owners) do
-    count(project, owner.windows, 1, owner.tokens)
+    count(project, owner.windows, owner.hash, 1, owner.tokens)
     if owner.ceilings[PARALLEL] and want.kind == 'call' then
       redis.call('SADD', owner.set, id)
       also(owner.in_set, '1')

@@ -28,15 +28,19 @@ end
 
 if what ~= 'monthly_cap' then
   local hashes = {}
-  local function add(kind, ids)
-    for _, id in ipairs(ids) do hashes[#hashes + 1] = name(kind, id) end
+  local function add(kind, owner, ids)
+    for _, id in ipairs(ids) do
+      hashes[#hashes + 1] = name(kind, id)
+      -- Their absence is meant.
+      if what == 'all' then redis.call('HDEL', name(owner, id), 'window_until') end
+    end
   end
   if of_all then
-    add('key_window', redis.call('SMEMBERS', name('keys')))
-    add('sender_window', redis.call('SMEMBERS', name('senders')))
+    add('key_window', 'key', redis.call('SMEMBERS', name('keys')))
+    add('sender_window', 'sender', redis.call('SMEMBERS', name('senders')))
   else
-    if key_id ~= '' then add('key_window', { key_id }) end
-    if source ~= '' then add('sender_window', { source }) end
+    if key_id ~= '' then add('key_window', 'key', { key_id }) end
+    if source ~= '' then add('sender_window', 'sender', { source }) end
   end
   for _, hash in ipairs(hashes) do
     for _, ceiling in ipairs(CEILINGS) do

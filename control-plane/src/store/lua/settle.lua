@@ -24,10 +24,14 @@ if not record.state then
   if not bring_up_to_date(project) then return 'gone' end
   record = { key_id = ARGV[2], source = ARGV[3], month = project.month, at = project.now }
   book(project, project.month, cost)
-  count(project, read_windows(name('key_window', record.key_id), project.now), 1, tokens)
-  if sender_ceilings(record.source) then
-    count(project, read_windows(name('sender_window', record.source), project.now), 1, tokens)
+  -- Windows that are lost stay so: who makes them anew will find this call in the ledger.
+  local function count_now(windows, window_until)
+    if not are_lost(windows, window_until) then count(project, windows, nil, 1, tokens) end
   end
+  local window_until = redis.call('HGET', name('key', record.key_id), 'window_until')
+  count_now(read_windows(name('key_window', record.key_id), project.now), window_until)
+  local ceilings, window_until = sender_ceilings(record.source)
+  if ceilings then count_now(read_windows(name('sender_window', record.source), project.now), window_until) end
 else
   if record.calls == '0' then
     -- A side call: money only.

@@ -77,6 +77,8 @@ pub struct Call {
     pub soft_cap: bool,
     /// *Lookup*: where answers are cached; `None`: neither read nor written.
     pub cache: Option<CacheScope>,
+    /// *Reserve*: when it was asked for.
+    pub asked_ms: u64,
     /// *Lookup*: where near answers are sought; `None`: they are not.
     pub comparing: Option<Comparing>,
     /// *Reserve*: the admission that is asked for may hold an embedding's money instead.
@@ -137,6 +139,7 @@ impl Call {
             soft_cap_plan: Vec::new(),
             soft_cap: false,
             cache: None,
+            asked_ms: 0,
             admitted: None,
             attempts: Vec::new(),
             cut_by_caller: None,

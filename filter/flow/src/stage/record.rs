@@ -6,11 +6,13 @@ use crate::dialect::{self, count_tokens, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::{Answer, Headers, Response};
 use crate::price;
+use crate::request::CacheMode;
 use crate::snapshot::Entry;
 use crate::stream;
 use crate::world::World;
+use proxium_wire::change::What;
 use proxium_wire::settlement::End;
-use proxium_wire::{NanoUsd, Settle, Settlement, Store, StoredAnswer, Usage};
+use proxium_wire::{Change, NanoUsd, Settle, Settlement, Store, StoredAnswer, Usage};
 
 /// A larger answer is not stored.
 pub const MAX_STORED_BYTES: usize = 2 << 20;
@@ -26,7 +28,7 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
         usage,
         cost_nano_usd: cost.0,
         estimated,
-        store: store(call, entry, cost, read.complete.then_some(&answer.body)),
+        store: store(call, entry, cost, read.complete.then_some(&answer.body), world),
         response_id: read.response_id.clone(),
         ..ended(call, entry, world.now_ms())
     };
@@ -76,10 +78,17 @@ pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, answer: Answer)
 }
 
 /// What to keep of an answer; `complete`: its body in the client's dialect, if it ended by itself.
-pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8>>) -> Option<Store> {
+pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8>>, world: &impl World) -> Option<Store> {
     let body = complete.filter(|body| body.len() <= MAX_STORED_BYTES)?;
+    let cache_key = call.cache?.key(&entry.model.name).to_vec();
+    let renews = call.controls.cache == CacheMode::Refresh;
+    if let (true, Some(l1)) = (renews, world.l1()) {
+        // Other workers are told by the poll; here the caller may ask again at once.
+        let change = Change { what: Some(What::Answer(cache_key.clone())) };
+        l1.borrow_mut().forget(&[change], world.now_ms());
+    }
     Some(Store {
-        cache_key: call.cache?.key(&entry.model.name).to_vec(),
+        cache_key,
         answer: StoredAnswer {
             body: body.clone(),
             model: entry.model.name.clone(),
@@ -88,6 +97,7 @@ pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8
             question: call.comparing.as_ref().map(|comparing| comparing.question.clone()).unwrap_or_default(),
         },
         ttl_s: call.key.project_record.cache_ttl_s,
+        renews,
         memories: call.recalled.as_ref().map(|recalled| recalled.stamps.clone()).unwrap_or_default(),
         vector: call.comparing.as_ref().and_then(|comparing| comparing.stored(&entry.model.name)),
     })

@@ -2,8 +2,8 @@
 
 use super::call::Call;
 use super::near::{self, Comparing};
-use super::record;
 use super::resolve::allowed;
+use super::{lookup, record};
 use crate::config::OnFailure;
 use crate::control_plane;
 use crate::flow::{Effect, Stage, Turn};
@@ -23,11 +23,12 @@ const MAX_HELD_TOKENS: u64 = 1 << 50;
 const MAX_HELD_NANO_USD: i64 = 9_000_000_000_000_000;
 
 /// Asks for the admission.
-pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
+pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if world.outbox_full() {
         return call.refuse(&Refusal::Overloaded);
     }
-    let left_ms = call.deadline.left_ms(world.now_ms());
+    call.asked_ms = world.now_ms();
+    let left_ms = call.deadline.left_ms(call.asked_ms);
     if left_ms == 0 {
         return call.refuse(&Refusal::DeadlineExceeded);
     }
@@ -46,6 +47,7 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     call.embeds &= outcome.is_none();
     match outcome {
         Some(Outcome::Hit(hit)) => {
+            lookup::remember(&call, &hit, world);
             if hit.soft_cap {
                 call.take_soft_cap_plan();
             }
@@ -141,7 +143,8 @@ pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
     price::worst(call.input_tokens(), most_output_tokens(call, entry), call.request.searches, &entry.model.prices)
 }
 
-fn stored(call: &Call, hit: Hit) -> Response {
+/// The answer of a hit.
+pub(super) fn stored(call: &Call, hit: Hit) -> Response {
     let mut headers = call.answer_headers(&hit.answer.model, if hit.similarity_ppm.is_some() { "near" } else { "hit" });
     if let Some(ppm) = hit.similarity_ppm {
         headers.add("x-proxium-similarity", format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000));

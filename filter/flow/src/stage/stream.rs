@@ -166,7 +166,7 @@ impl Streaming {
             cost_nano_usd: cost.0,
             estimated,
             abandoned: !ended && (by_client || (late && self.call.deadline.is_callers())),
-            store: record::store(&self.call, &self.entry, cost, whole.as_ref()),
+            store: record::store(&self.call, &self.entry, cost, whole.as_ref(), world),
             response_id: self.meter.response_id().to_owned(),
             ..record::ended(&self.call, &self.entry, now_ms)
         };

@@ -4,6 +4,7 @@
 use prost::Message;
 use proxium_flow::breaker::{Lane, Outcome, Permit, State};
 use proxium_flow::config::Config;
+use proxium_flow::l1::L1;
 use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use proxium_flow::snapshot::Snapshot;
 use proxium_flow::stage::outcome::Report;
@@ -33,6 +34,10 @@ pub struct Script {
     pub reports: RefCell<BTreeMap<usize, Report>>,
     rests: RefCell<BTreeMap<(String, String), u64>>,
     ids: Cell<u64>,
+    /// The answers kept in the worker, and whether they may be trusted.
+    pub l1: RefCell<L1>,
+    pub l1_trusted: Cell<bool>,
+    pub hits: RefCell<Vec<Settlement>>,
 }
 
 pub fn breaker() -> Breaker {
@@ -107,6 +112,9 @@ impl Default for Script {
             reports: RefCell::default(),
             rests: RefCell::default(),
             ids: Cell::new(0),
+            l1: RefCell::default(),
+            l1_trusted: Cell::new(true),
+            hits: RefCell::default(),
         }
     }
 }
@@ -246,6 +254,14 @@ impl World for Script {
 
     fn learn_key(&self, _: KeyHash, record: Option<Rc<KeyRecord>>, _: u64) {
         *self.known.borrow_mut() = Some(KnownKey { record, fresh: true });
+    }
+
+    fn l1(&self) -> Option<&RefCell<L1>> {
+        self.l1_trusted.get().then_some(&self.l1)
+    }
+
+    fn count_hit(&self, hit: Settlement) {
+        self.hits.borrow_mut().push(hit);
     }
 
     fn outbox_full(&self) -> bool {
