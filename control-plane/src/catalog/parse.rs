@@ -53,6 +53,16 @@ fn catalog(root: &At<'_>, secrets: Secrets<'_>, faults: &mut Faults) -> Option<C
         }
     }
     let models = models(&at_models, &provider_names, faults);
+    for (name, model) in &models {
+        let lacks = |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Embeddings | Endpoint::Moderations | Endpoint::Rerank);
+        let dialect = providers.get(&model.provider).map(|provider| provider.dialect);
+        if let (Some(Dialect::Anthropic), Some(endpoint)) = (dialect, model.endpoints.iter().find(lacks)) {
+            faults.add(
+                &format!("models.{name}.endpoints"),
+                format!("holds {}, which no provider of the anthropic dialect has", endpoint.name()),
+            );
+        }
+    }
     let chains = chains::flatten(&at_chains, &model_names, faults);
     let embeddings = embeddings(&at_embeddings, &model_names, faults);
     if let Some(model) = embeddings.as_ref().and_then(|embeddings| models.get(&embeddings.model))

@@ -10,7 +10,7 @@ const GOOD: &str = r#"
 providers:
   openai:    {dialect: openai, endpoint: https://api.openai.com/v1, credential: {env: OPENAI_API_KEY}}
   anthropic: {dialect: anthropic, endpoint: https://api.anthropic.com/v1, credential: {file: /run/secrets/anthropic}}
-  local:     {dialect: openai, endpoint: http://127.0.0.1:11434/v1}
+  local:     {dialect: openai, endpoint: http://127.0.0.1:11434/v1, responses: chat}
   mesh:      {dialect: openai, endpoint: http://llm.svc:8000, cluster: "outbound|8000||llm.svc", authority: llm.example}
 models:
   gpt-5-mini:
@@ -125,7 +125,7 @@ fn the_wire_message_says_where_each_provider_is() {
     assert!(openai.cluster.starts_with("provider-openai-"), "{}", openai.cluster);
     let mesh = provider("mesh");
     assert_eq!((mesh.cluster.as_str(), mesh.authority.as_str(), mesh.path_prefix.as_str()), ("outbound|8000||llm.svc", "llm.example", ""));
-    assert_eq!(provider("local").authority, "127.0.0.1:11434");
+    assert_eq!((provider("local").authority.as_str(), provider("local").chat_only, openai.chat_only), ("127.0.0.1:11434", true, false));
     assert_eq!(provider("anthropic").dialect, Dialect::Anthropic as i32);
     assert_eq!(wire.models.iter().find(|model| model.name == "meta/llama:3.2").unwrap().upstream, "llama3.2");
 }
@@ -224,6 +224,21 @@ fn a_model_without_a_price_is_refused_unless_free() {
         model_fault("{provider: p, price_usd_per_mtok: {input: 1, output: -2}}").starts_with("models.m.price_usd_per_mtok.output: must")
     );
     assert!(model_fault("{provider: p, price_usd_per_mtok: {input: true, output: 2}}").contains("not true or false"));
+}
+
+#[test]
+fn what_a_dialect_does_not_have_and_a_word_it_does_not_know_are_faults() {
+    let fault = |provider: &str, model: &str| {
+        let found =
+            faults(&format!("providers: {{p: {{{provider}, endpoint: 'http://127.0.0.1:1'}}}}\nmodels: {{m: {{provider: p, {model}}}}}\n"));
+        assert_eq!(found.len(), 1, "{found:#?}");
+        found[0].clone()
+    };
+    for endpoint in ["embeddings", "moderations", "rerank"] {
+        let found = fault("dialect: anthropic", &format!("free: true, endpoints: [chat, {endpoint}]"));
+        assert!(found.starts_with("models.m.endpoints: ") && found.contains(endpoint), "{found}");
+    }
+    assert!(fault("dialect: openai, responses: 'yes'", "free: true").starts_with("providers.p.responses: "));
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Api {
     fn events(self, call: &Call, answer: &Answer, id: u64) -> Option<Vec<Bytes>> {
         let events = match self {
             Self::Chat if call.stream => openai::stream(call, answer, &format!("chatcmpl-mock-{id}")),
-            Self::Responses if call.stream => responses::stream(call, answer, &format!("resp_mock_{id}")),
+            Self::Responses if call.stream => responses::stream(call, answer, &responses::id(call, id)),
             Self::Messages if call.stream => anthropic::stream(call, answer, &format!("msg_mock_{id}")),
             _ => return None,
         };
@@ -115,7 +115,7 @@ fn answered(api: Api, call: &Call, json: &Value, answer: &Answer, id: u64, gzip:
     match api {
         Api::Chat => json_body(StatusCode::OK, &openai::unary(call, answer, &chat), gzip),
         Api::Messages => json_body(StatusCode::OK, &anthropic::unary(call, answer, &message), gzip),
-        Api::Responses => json_body(StatusCode::OK, &responses::unary(call, answer, &format!("resp_mock_{id}")), gzip),
+        Api::Responses => json_body(StatusCode::OK, &responses::unary(call, answer, &responses::id(call, id)), gzip),
         Api::Embeddings => json_body(StatusCode::OK, &endpoints::embeddings(call, json, answer), gzip),
         Api::Moderations => json_body(StatusCode::OK, &endpoints::moderations(call, json, answer, id), gzip),
         Api::Rerank => json_body(StatusCode::OK, &endpoints::rerank(call, json, answer, id), gzip),

@@ -12,6 +12,11 @@ fn usage(input: u64, cached: u64, output: u64) -> Value {
     })
 }
 
+/// No two mocks give the same, as no two providers do.
+pub(super) fn id(call: &Call, number: u64) -> String {
+    format!("resp_mock_{}_{number}", call.model)
+}
+
 fn response(call: &Call, id: &str, status: &str, output: &[Value]) -> Map<String, Value> {
     let given = |name: &str, default: Value| call.body.get(name).cloned().unwrap_or(default);
     let response = json!({

@@ -211,6 +211,33 @@ async fn a_state_lost_with_all_evidence_waits_for_a_word() {
 }
 
 #[tokio::test]
+async fn a_ceiling_of_calls_at_once_set_later_counts_those_that_run() {
+    for of_sender in [false, true] {
+        let world = World::new().await;
+        let call = |id: &str| AdmitRequest { source: "app".into(), ..world.call(id) };
+        for id in ["a", "b", "c"] {
+            world.admitted(&call(id)).await;
+        }
+        world.release("a").await;
+        if of_sender {
+            world.sender_ceiling("app", Limit::MaxParallelCalls, 2).await;
+        } else {
+            world.ceiling(Limit::MaxParallelCalls, 2).await;
+        }
+        assert_eq!(world.refused(&call("d")).await.limit, i32::from(Limit::MaxParallelCalls));
+        world.settle("b", (7, 5), 640).await;
+        world.admitted(&call("d")).await;
+        world.refused(&call("e")).await;
+        // Lost, it is made anew from the holds.
+        let set = if of_sender { name::held_by_sender(&world.project, "app") } else { name::held_by_key(&world.project, KEY) };
+        let () = world.client.del(set).await.unwrap();
+        world.refused(&call("e")).await;
+        world.release("c").await;
+        world.admitted(&call("e")).await;
+    }
+}
+
+#[tokio::test]
 async fn deleted_windows_are_counted_anew_and_never_taken_for_no_call() {
     for limit in [Limit::CallsPerHour, Limit::RequestsPerMinute, Limit::TokensPerMinute] {
         for of_sender in [false, true] {

@@ -6,8 +6,10 @@
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use proxium_flow::json::Document;
 use proxium_flow::refusal::Refusal;
-use proxium_flow::translate::{Outgoing, anthropic_openai, openai_anthropic};
+use proxium_flow::stream::responses::Frame;
+use proxium_flow::translate::{Outgoing, anthropic_openai, openai_anthropic, responses_anthropic, responses_openai};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -51,7 +53,7 @@ struct Pair {
     id: &'static str,
 }
 
-const PAIRS: [Pair; 2] = [
+const PAIRS: [Pair; 4] = [
     Pair {
         name: "openai_anthropic",
         request: openai_anthropic::request,
@@ -65,6 +67,20 @@ const PAIRS: [Pair; 2] = [
         answer: anthropic_openai::answer,
         error: anthropic_openai::error,
         id: "msg_1",
+    },
+    Pair {
+        name: "responses_openai",
+        request: responses_openai::request,
+        answer: |body, model, id, created_s| responses_openai::answer(body, Frame::new(&Document::default(), model, id, created_s)),
+        error: |_, body, _| body.to_vec(),
+        id: "resp_1",
+    },
+    Pair {
+        name: "responses_anthropic",
+        request: responses_anthropic::request,
+        answer: |body, model, id, created_s| responses_anthropic::answer(body, Frame::new(&Document::default(), model, id, created_s)),
+        error: openai_anthropic::error,
+        id: "resp_1",
     },
 ];
 

@@ -5,9 +5,11 @@
 #![cfg(not(target_arch = "wasm32"))]
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)] // test support: a surprise is a failed test
 
+use proxium_flow::json::Document;
 use proxium_flow::sse::Reader;
 use proxium_flow::stream::Hider;
-use proxium_flow::translate::{anthropic_openai_stream, openai_anthropic_stream};
+use proxium_flow::stream::responses::Frame;
+use proxium_flow::translate::{anthropic_openai_stream, openai_anthropic_stream, responses_anthropic, responses_openai_stream};
 use std::path::{Path, PathBuf};
 
 fn run(what: &str, bytes: &[u8]) -> Vec<u8> {
@@ -23,6 +25,17 @@ fn run(what: &str, bytes: &[u8]) -> Vec<u8> {
         }
         "anthropic_openai" => {
             let mut translator = anthropic_openai_stream::Translator::new("fast", "msg_7", 1_790_000_000, include_usage);
+            events.iter().for_each(|event| translator.event(event, &mut out));
+            translator.finish(&mut out);
+        }
+        "responses_openai" => {
+            let mut translator =
+                responses_openai_stream::Translator::new(Frame::new(&Document::default(), "fast", "resp_7", 1_790_000_000));
+            events.iter().for_each(|event| translator.event(event, &mut out));
+            translator.finish(&mut out);
+        }
+        "responses_anthropic" => {
+            let mut translator = responses_anthropic::Translator::new(Frame::new(&Document::default(), "fast", "resp_7", 1_790_000_000));
             events.iter().for_each(|event| translator.event(event, &mut out));
             translator.finish(&mut out);
         }

@@ -18,7 +18,7 @@ mod replay;
 mod replay_anthropic;
 mod replay_openai;
 mod replay_responses;
-pub(crate) mod responses;
+pub mod responses;
 mod tools;
 pub mod usage;
 
