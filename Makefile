@@ -17,9 +17,9 @@ envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
 # Not to be had everywhere: what needs it then says that it is left out.
 prometheus = if prometheus=$$(.dev/tools prometheus); then export PROXIUM_PROMETHEUS=$$prometheus/prometheus PROXIUM_PROMTOOL=$$prometheus/promtool; fi
 clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); \
-	chromium=$$(.dev/tools chromium); browser=$$(.dev/tools browser); \
+	minilm=$$(.dev/tools minilm); chromium=$$(.dev/tools chromium); browser=$$(.dev/tools browser); \
 	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent \
-	PROXIUM_CHROMIUM=$$chromium PROXIUM_BROWSER=$$browser
+	PROXIUM_CHROMIUM=$$chromium PROXIUM_BROWSER=$$browser PROXIUM_MINILM=$$minilm
 
 .PHONY: help build run up down test test-unit test-wasm test-e2e test-chaos bench check
 

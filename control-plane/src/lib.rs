@@ -13,6 +13,7 @@
 //! | [`mock_provider`] | a provider that costs nothing, for the demo and the tests |
 
 pub mod admin;
+pub mod alike;
 pub mod catalog;
 pub mod cli;
 pub mod internal;

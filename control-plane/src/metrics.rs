@@ -85,7 +85,9 @@ impl Metrics {
     /// An admission was answered.
     pub fn admitted(&self, reply: &AdmitReply) {
         let (outcome, limit) = match &reply.outcome {
-            Some(Outcome::Hit(_)) => ("hit", ""),
+            Some(Outcome::Hit(hit)) => (if hit.similarity_ppm.is_some() { "near" } else { "hit" }, ""),
+            // The call's own admission follows.
+            Some(Outcome::Embed(_)) => return,
             Some(Outcome::Admitted(_)) => ("admitted", ""),
             Some(Outcome::InvalidKey(())) => ("invalid_key", ""),
             Some(Outcome::Refused(refused)) => ("refused", Limit::try_from(refused.limit).map_or("", Limit::name)),

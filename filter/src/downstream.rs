@@ -123,11 +123,16 @@ impl Downstream {
                     self.observe(|observed| observed.settles(&settlement));
                     self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms());
                 }
+                Effect::PostSide(settlement) => self.host.vm.outbox.borrow_mut().post(settlement, host::now_ms()),
                 Effect::Route(route) => {
                     for (key, value) in &route.state {
                         host::set_state(key, value);
                     }
                     host::replace_request_headers(&route.headers);
+                    if let Some(body) = &route.body {
+                        host::replace_request_body(self.body_size, body);
+                        host::set_request_header("content-length", Some(&body.len().to_string()));
+                    }
                     self.way = Way::Routed;
                     host::resume_request();
                 }

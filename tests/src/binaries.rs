@@ -87,6 +87,15 @@ pub fn agent() -> PathBuf {
     named("PROXIUM_AGENT").unwrap_or_else(|| tool("agent"))
 }
 
+/// `PROXIUM_MINILM`, else what `.dev/tools minilm` says: the `PYTHONPATH` of numpy and the sentence model.
+///
+/// # Panics
+/// It cannot be had.
+#[must_use]
+pub fn minilm() -> PathBuf {
+    named("PROXIUM_MINILM").unwrap_or_else(|| tool("minilm"))
+}
+
 /// `PROXIUM_CHROMIUM`, else what `.dev/tools chromium` says.
 ///
 /// # Panics

@@ -35,6 +35,7 @@
 //! | ledger, windows and spend agree | [`Stack::books`] |
 //! | the official SDKs as clients | [`Sdk`] and the scripts in `tests/tests/sdk` |
 //! | a client script against any stack | [`run_client`] |
+//! | an embedding provider with real sentence vectors | [`MiniLm`] |
 //! | wait | [`eventually`]: a condition with a bound, never a sleep |
 //!
 //! When a process ends, its whole log is searched for keys, secrets, prompts and answers: none may be there.
@@ -53,6 +54,7 @@ mod client;
 mod control_plane;
 mod dir;
 mod envoy;
+mod minilm;
 mod orphans;
 mod ports;
 mod private;
@@ -69,6 +71,7 @@ pub use client::{Call, Response, chat};
 pub use control_plane::{ControlPlane, INTERNAL_SECRET};
 pub use dir::Dir;
 pub use envoy::{Caller, Envoy};
+pub use minilm::MiniLm;
 pub use ports::Port;
 pub use process::Process;
 pub use redis::Redis;

@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout)] // `--nocapture` shows what a script checked
 
 use crate::{Key, Mocks, Port, Stack, binaries};
-use proxium::mock_provider::Behaviour;
+use proxium::mock_provider::{Behaviour, End};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -14,8 +14,22 @@ use tokio::process::Command;
 const PATIENCE: Duration = Duration::from_secs(120);
 const DIALECTS: [&str; 2] = ["openai", "anthropic"];
 /// Each a model `<dialect>-<name>` of a provider of its own: what fails on purpose must not open the breaker of another.
-const SCRIPTS: [&str; 12] =
-    ["echo", "mirror", "tools", "thinking", "length", "hang", "flaky", "cut", "failing", "error-400", "error-429", "error-500"];
+const SCRIPTS: [&str; 14] = [
+    "echo",
+    "mirror",
+    "tools",
+    "thinking",
+    "length",
+    "hang",
+    "flaky",
+    "closed",
+    "cut",
+    "failing",
+    "error-400",
+    "error-429",
+    "error-500",
+    "error-529",
+];
 
 fn catalog(mocks: &Mocks, refusing: SocketAddr) -> String {
     let (mut providers, mut models) = (String::new(), String::new());
@@ -35,7 +49,7 @@ fn catalog(mocks: &Mocks, refusing: SocketAddr) -> String {
     format!("providers:\n{providers}models:\n{models}")
 }
 
-/// A stream of the dialect's first two events, and then `end`.
+/// A stream of the dialect's first events, and then `end`; chunked, so that its end can be cut off.
 fn begun(dialect: &str, end: &str) -> Behaviour {
     let begin = match dialect {
         "openai" => {
@@ -52,7 +66,7 @@ fn begun(dialect: &str, end: &str) -> Behaviour {
             events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())).collect()
         }
     };
-    Behaviour::raw(200, "text/event-stream", begin + end)
+    Behaviour::sse([begin + end])
 }
 
 /// The stack for the scripts in `tests/tests/sdk`.
@@ -76,7 +90,8 @@ impl Sdk {
                 "openai" => "data: {\"error\":{\"message\":\"Overloaded\",\"type\":\"overloaded_error\",\"param\":null,\"code\":null}}\n\n",
                 _ => "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
             };
-            stack.mocks.first.always(&format!("{dialect}-mock-cut"), begun(dialect, ""));
+            stack.mocks.first.always(&format!("{dialect}-mock-closed"), begun(dialect, "").ends(End::Closed));
+            stack.mocks.first.always(&format!("{dialect}-mock-cut"), begun(dialect, "").ends(End::Cut));
             stack.mocks.first.always(&format!("{dialect}-mock-failing"), begun(dialect, error));
         }
         Self { stack, _refusing: refusing }

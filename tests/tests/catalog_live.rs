@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use proxium::mock_provider::{ANY, Behaviour, Mock};
-use proxium_e2e::{BOUND, Call, Dir, Key, Mocks, Response, Stack, catalog, chat, eventually};
+use proxium_e2e::{Ask, BOUND, Call, Dir, Key, Mocks, Response, Stack, catalog, chat, eventually};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -262,6 +262,10 @@ async fn an_https_provider_is_asked_for_by_name_and_must_be_who_it_says() {
     let request = stack.mocks.first.requests().pop().unwrap();
     assert_eq!(request.header("host"), Some(format!("localhost:{}", good.port).as_str()));
     assert_eq!(request.header("authorization"), Some("Bearer platform-credential-of-third"));
+
+    let stream = stack.streamed(&Ask::Chat.stream(&key, "of-good", "word by word")).await.whole();
+    assert_eq!(stream.text(), "You said: word by word");
+    assert_eq!(stack.mocks.first.requests().pop().unwrap().header("authorization"), Some("Bearer platform-credential-of-third"));
 
     answered("TLS with the authority's name", &stack, &key, "of-authority", by("of-authority")).await;
     assert_eq!(authority.handshakes.lock().unwrap()[0].0.as_deref(), Some("api.example.com"));

@@ -137,7 +137,11 @@ fn rss_kib(stack: &Stack) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_two_hundred_over_ten_rounds() {
     const STREAMS: usize = 200;
-    const ROUNDS: usize = 10;
+    // Pools, arenas and the VM's heap fill for some rounds; over sixty, the last twenty add 25 KiB each (measured).
+    const WARM: usize = 4;
+    const ROUNDS: usize = WARM + 10;
+    /// Of a stream, KiB: less than anything that a stream keeps.
+    const FLAT: u64 = 4;
     let stack = Stack::builder().catalog(catalog::both_dialects_patient).start().await;
     let key = stack
         .key_with(json!({"monthly_cap_usd": 1_000}), json!({"ceilings": {"calls_per_hour": 100_000, "tokens_per_minute": 100_000_000}}))
@@ -183,9 +187,8 @@ async fn half_of_two_hundred_over_ten_rounds() {
     let books = stack.closed_books(&key, ROUNDS * STREAMS).await;
     let abandoned = books.ledger.iter().filter(|record| record["abandoned"] == "1").count();
     assert_eq!(abandoned, ROUNDS * STREAMS / 2);
-    // The first rounds fill pools and caches.
-    let (early, late) = (memory[2..5].iter().max().unwrap(), memory[7..].iter().min().unwrap());
-    assert!(late <= &(early + early / 10), "memory grows: {memory:?}");
+    let (warm, late) = (memory[WARM - 1], memory[ROUNDS - 1]);
+    assert!(late <= warm + FLAT * ((ROUNDS - WARM) * STREAMS) as u64, "memory grows: {memory:?}");
     let active = stack.envoys[0].admin("/stats?filter=upstream_rq_active").await;
     let providers: Vec<&str> = active.lines().filter(|line| !line.contains("control-plane") && !line.ends_with(": 0")).collect();
     assert!(providers.is_empty(), "{providers:?}");

@@ -7,7 +7,7 @@ use super::projects::must_exist;
 use super::refusal::Refusal;
 use crate::store::answers::{self, Purge};
 use crate::store::audit::{self, Change};
-use crate::store::changes;
+use crate::store::{StoreError, changes};
 use axum::Extension;
 use axum::extract::{Path, Query, State as Extract};
 use axum::http::StatusCode;
@@ -25,15 +25,24 @@ pub async fn purge(
     let filter = filter(query)?;
     must_exist(&state, &project).await?;
     audit::add(&state.redis, &actor.name, "purge cache", &project, Change::gone(&asked)).await?;
-    let keys = answers::purge(&state.cache, &project, &filter).await?;
-    changes::purged(&state.redis, &filter.to_wire(&project)).await?;
-    if let Purge::RequestId(_) = filter {
+    forget(&state, &project, &filter).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Forgets stored answers, in Redis and, within 2 s, in the filters.
+///
+/// # Errors
+/// Redis cannot answer; the same again goes on.
+pub async fn forget(state: &State, project: &str, filter: &Purge) -> Result<(), StoreError> {
+    let keys = answers::purge(&state.cache, project, filter).await?;
+    changes::purged(&state.redis, &filter.to_wire(project)).await?;
+    if matches!(filter, Purge::RequestId(_)) {
         // A filter may have the answer of another call that was stored under the same key a moment before.
         for key in keys {
             changes::answer_changed(&state.redis, &key).await?;
         }
     }
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }
 
 fn filter(query: BTreeMap<String, String>) -> Result<Purge, Refusal> {

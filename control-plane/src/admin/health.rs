@@ -2,6 +2,7 @@
 
 use super::State;
 use super::refusal::Refusal;
+use crate::store::vectors;
 use axum::Json;
 use axum::extract::State as Extract;
 use axum::http::{StatusCode, header};
@@ -31,6 +32,9 @@ pub async fn ready(Extract(state): Extract<State>) -> Response {
         && let Err(error) = answers(&state.cache).await
     {
         warnings.push(format!("the Redis of stored answers cannot answer, nothing is cached: {error}"));
+    }
+    if state.catalog.current().embeddings.is_some() && vectors::supported(&state.cache).await.is_ok_and(|supported| !supported) {
+        warnings.push("near matches are off: the Redis of stored answers has no vector sets; give it Redis 8 or newer".to_owned());
     }
     if let Some(fault) = state.catalog.last_fault() {
         warnings.push(format!("the catalog's file is refused, the one before is in use: {fault}"));

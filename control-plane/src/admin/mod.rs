@@ -13,6 +13,7 @@ mod credentials;
 mod health;
 mod json;
 mod keys;
+mod memories;
 mod names;
 mod projects;
 mod reader;
@@ -70,6 +71,8 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/projects/{project}/credentials", get(credentials::list))
         .route("/admin/v1/projects/{project}/credentials/{provider}", put(credentials::put).delete(credentials::delete))
         .route("/admin/v1/projects/{project}/cache", delete(cache::purge))
+        .route("/admin/v1/projects/{project}/memories", get(memories::list).post(memories::add).delete(memories::delete_some))
+        .route("/admin/v1/projects/{project}/memories/{memory}", delete(memories::delete))
         .route("/admin/v1/projects/{project}/spend", get(spend::report))
         .route("/admin/v1/projects/{project}/spend/reset", post(spend::reset))
         .route("/admin/v1/projects/{project}/spend/correct", post(spend::correct))

@@ -3,6 +3,7 @@
 use super::json::Json;
 use super::refusal::Refusal;
 use crate::catalog::Catalog;
+use crate::store::projects::Project;
 use crate::store::record::Rules;
 use std::collections::BTreeSet;
 
@@ -11,18 +12,37 @@ use std::collections::BTreeSet;
 pub struct Known<'a> {
     catalog: &'a Catalog,
     kept: BTreeSet<&'a str>,
+    keeps_near: bool,
+    keeps_classify: bool,
 }
 
 impl<'a> Known<'a> {
     /// The catalog's names.
     pub fn of(catalog: &'a Catalog) -> Self {
-        Self { catalog, kept: BTreeSet::new() }
+        Self { catalog, kept: BTreeSet::new(), keeps_near: false, keeps_classify: false }
     }
 
     /// And those in these rules and lists.
     pub fn and(mut self, rules: &'a Rules, names: &'a [String]) -> Self {
         self.kept.extend(rules.values().flatten().chain(names).map(String::as_str));
         self
+    }
+
+    /// And what this project has on.
+    pub fn and_features(mut self, project: &Project) -> Self {
+        self.keeps_near |= project.cache.near.enabled;
+        self.keeps_classify |= project.auto_classify;
+        self
+    }
+
+    /// Whether texts can be compared.
+    pub fn embeddings(&self) -> bool {
+        self.keeps_near || self.catalog.embeddings.is_some()
+    }
+
+    /// Whether `auto` can be classified.
+    pub fn classifier(&self) -> bool {
+        self.keeps_classify || self.catalog.classifier.is_some()
     }
 
     /// Whether it is a model.

@@ -7,9 +7,9 @@ use super::names::{self, Known, document};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
 use crate::store::audit::{self, Change};
-use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Project};
+use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Near, Project};
 use crate::store::record::{Fraction, Written};
-use crate::store::{StoreError, changes};
+use crate::store::{StoreError, changes, memories};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State as Extract};
@@ -76,7 +76,7 @@ pub async fn change(state: &State, actor: &Actor, id: &str, patch: Json) -> Resu
     let catalog = state.catalog.current();
     for _ in 0..ATTEMPTS {
         let before = store::get(&state.redis, id).await?.ok_or_else(|| Refusal::no_project(id))?;
-        let known = Known::of(&catalog).and(&before.value.rules, &before.value.soft_cap_chain);
+        let known = Known::of(&catalog).and(&before.value.rules, &before.value.soft_cap_chain).and_features(&before.value);
         let record = read(merged(&before.text, patch.clone())?, before.value.created_at, &known)?;
         audit::add(&state.redis, &actor.name, "change project", id, Change::between(&before.value, &record)).await?;
         match store::replace(&state.redis, id, &before.text, &record).await? {
@@ -100,6 +100,7 @@ pub async fn delete(
     let before = store::get(&state.redis, &id).await?;
     let change = before.map_or_else(Change::default, |before| Change::gone(&before.value));
     audit::add(&state.redis, &actor.name, "delete project", &id, change).await?;
+    memories::delete(&state.redis, &state.cache, &id, &memories::Which::All).await?;
     let existed = store::delete(&state.redis, &id).await?;
     // Told even if it was gone already: an earlier try may have ended right before this.
     changes::project_changed(&state.redis, &id).await?;
@@ -139,17 +140,41 @@ fn read(document: Json, created_at: Timestamp, known: &Known<'_>) -> Result<Proj
     let cached_answer_charge = Fraction(object.fraction("cached_answer_charge").unwrap_or(0));
     let cache = object.object("cache").map(read_cache).unwrap_or_default();
     let rules = object.rules("rules", &|name| known.model_or_chain(name)).unwrap_or_default();
-    for name in ["memory", "auto_classify"] {
-        object.later(name);
+    let memory = object.flag("memory").unwrap_or(false);
+    let auto_classify = object.flag("auto_classify").unwrap_or(false);
+    if auto_classify && !known.classifier() {
+        object.fault("auto_classify", "needs a `classifier` in the catalog");
+    }
+    if cache.near.enabled && !known.embeddings() {
+        object.fault("cache.near.enabled", "needs an `embeddings` model in the catalog");
     }
     object.close();
-    faults.none_or(Project { name, monthly_cap, reset_day, soft_cap, soft_cap_chain, cached_answer_charge, cache, rules, created_at })
+    faults.none_or(Project {
+        name,
+        monthly_cap,
+        reset_day,
+        soft_cap,
+        soft_cap_chain,
+        cached_answer_charge,
+        cache,
+        memory,
+        auto_classify,
+        rules,
+        created_at,
+    })
 }
 
 fn read_cache(mut object: Object<'_>) -> Cache {
     let exact = object.flag("exact").unwrap_or(true);
     let ttl_s = object.integer("ttl_s", 1..=MAX_TTL_S).and_then(|ttl_s| u32::try_from(ttl_s).ok());
-    object.later("near");
+    let near = object.object("near").map(read_near).unwrap_or_default();
     object.close();
-    Cache { exact, ttl_s: ttl_s.unwrap_or(DEFAULT_TTL_S) }
+    Cache { exact, ttl_s: ttl_s.unwrap_or(DEFAULT_TTL_S), near }
+}
+
+fn read_near(mut object: Object<'_>) -> Near {
+    let enabled = object.flag("enabled").unwrap_or(false);
+    let threshold = object.fraction("threshold").map_or(Near::default().threshold, Fraction);
+    object.close();
+    Near { enabled, threshold }
 }

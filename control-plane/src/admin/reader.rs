@@ -225,11 +225,12 @@ impl<'f> Object<'f> {
         Some(Self::at(self.path(name), value, self.faults))
     }
 
-    /// A field that is part of the plan but does nothing yet: refused rather than kept and not obeyed.
-    pub fn later(&mut self, name: &'static str) {
-        if self.members.remove(name).is_some_and(|value| value != Json::Null) {
-            self.fault(name, "not available yet");
-        }
+    /// A text of up to `most` characters; white space is as good as none at its ends.
+    pub fn text(&mut self, name: &'static str, most: usize) -> Option<String> {
+        self.read(name, |value| match value {
+            Json::Text(text) if !text.trim().is_empty() && text.trim().chars().count() <= most => Ok(text.trim().to_owned()),
+            _ => Err(format!("must be a string of 1 to {most} characters")),
+        })
     }
 
     /// Every field that was not taken is unknown.
@@ -302,24 +303,22 @@ mod tests {
     #[test]
     fn every_fault_is_told_with_its_path() {
         let known = |name: &str| if name == "m" { Ok(()) } else { Err("no such model".to_owned()) };
-        let faults = read(r#"{"rules":{"a":[],"b":["m","x",1,"m"]},"limits":{"rpm":-1,"rpn":2},"soft":1,"extra":0}"#, |object| {
+        let faults = read(r#"{"rules":{"a":[],"b":["m","x",1,"m"]},"limits":{"rpm":-1,"rpn":2},"extra":0}"#, |object| {
             let name = object.label("name");
             object.required("name", name);
             object.rules("rules", &known);
             let mut limits = object.object("limits").unwrap();
             limits.integer("rpm", 0..=9);
             limits.close();
-            object.later("soft");
         })
         .unwrap_err();
         let fields: Vec<_> = faults.iter().map(|fault| fault.field.as_str()).collect();
-        assert_eq!(fields, ["name", "rules.a", "rules.b[1]", "rules.b[2]", "rules.b[3]", "limits.rpm", "limits.rpn", "soft", "extra"]);
-        assert_eq!(faults[7].message, "not available yet");
-        assert_eq!(faults[8].message, "unknown field; known here: name, rules, limits");
+        assert_eq!(fields, ["name", "rules.a", "rules.b[1]", "rules.b[2]", "rules.b[3]", "limits.rpm", "limits.rpn", "extra"]);
+        assert_eq!(faults[7].message, "unknown field; known here: name, rules, limits");
     }
 
     #[test]
     fn null_is_as_good_as_absent() {
-        assert_eq!(read(r#"{"a":null,"b":null}"#, |object| (object.flag("a"), object.later("b"))), Ok((None, ())));
+        assert_eq!(read(r#"{"a":null,"b":null}"#, |object| (object.flag("a"), object.text("b", 9))), Ok((None, None)));
     }
 }

@@ -193,6 +193,13 @@ impl Catalog {
             limits: self.limits,
             breaker: self.breaker,
             max_failover_ratio_ppm: self.max_failover_ratio_ppm,
+            embeddings_model: self.embeddings.as_ref().map(|embeddings| embeddings.model.clone()).unwrap_or_default(),
+            classifier: self.classifier.as_ref().map(|classifier| proxium_wire::Classifier {
+                model: classifier.model.clone(),
+                tiers: classifier.tiers.clone(),
+                fallback: classifier.fallback.clone(),
+                timeout_ms: classifier.timeout_ms,
+            }),
         }
     }
 

@@ -5,6 +5,7 @@ mod cache;
 mod credentials;
 mod document;
 mod keys;
+mod memories;
 mod output;
 mod projects;
 mod remote;
@@ -46,6 +47,8 @@ enum Command {
     Senders(On<senders::Command>),
     /// A project's own credentials for providers.
     Credentials(On<credentials::Command>),
+    /// What is remembered of a project and of its end users.
+    Memories(On<memories::Command>),
     /// Stored answers of a project.
     Cache(On<cache::Command>),
     /// What a project spent: sums, ledger, resets, corrections.
@@ -92,6 +95,7 @@ pub fn run() -> ExitCode {
         Command::Keys(on) => tell(&on.remote, keys::run(&on.remote, on.command)),
         Command::Senders(on) => tell(&on.remote, senders::run(&on.remote, on.command)),
         Command::Credentials(on) => tell(&on.remote, credentials::run(&on.remote, on.command)),
+        Command::Memories(on) => tell(&on.remote, memories::run(&on.remote, on.command)),
         Command::Cache(on) => tell(&on.remote, cache::run(&on.remote, on.command)),
         Command::Spend(on) => tell(&on.remote, spend::run(&on.remote, on.command)),
         Command::Tokens(on) => tell(&on.remote, tokens::run(&on.remote, on.command)),

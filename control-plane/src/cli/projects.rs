@@ -56,6 +56,18 @@ pub struct Fields {
     /// How long an answer is kept, in seconds.
     #[arg(long, value_name = "SECONDS")]
     cache_ttl_s: Option<u64>,
+    /// Whether a question almost like one answered before gets its answer.
+    #[arg(long, value_name = "true|false")]
+    cache_near: Option<bool>,
+    /// How near it must be, as a cosine (0 to 1).
+    #[arg(long, value_name = "COSINE")]
+    cache_near_threshold: Option<serde_json::Number>,
+    /// Whether memories are recalled where a call asks for it.
+    #[arg(long, value_name = "true|false")]
+    memory: Option<bool>,
+    /// Whether `auto` becomes a tier by the catalog's classifier.
+    #[arg(long, value_name = "true|false")]
+    auto_classify: Option<bool>,
     #[command(flatten)]
     base: Base,
 }
@@ -71,6 +83,10 @@ impl Fields {
         document.set("cached_answer_charge", self.cached_answer_charge.map(serde_json::Value::Number));
         document.set("cache.exact", self.cache_exact);
         document.set("cache.ttl_s", self.cache_ttl_s);
+        document.set("cache.near.enabled", self.cache_near);
+        document.set("cache.near.threshold", self.cache_near_threshold.map(serde_json::Value::Number));
+        document.set("memory", self.memory);
+        document.set("auto_classify", self.auto_classify);
         Ok(document)
     }
 }

@@ -37,6 +37,9 @@ fn record(found: Identity) -> KeyRecord {
             own_credentials: found.own_credentials,
             cached_answer_charge_ppm: found.project.cached_answer_charge.0,
             // Without a soft cap nothing is ever past it.
+            memory: found.project.memory,
+            auto_classify: found.project.auto_classify,
+            near_threshold_ppm: found.project.cache.near.enabled.then_some(found.project.cache.near.threshold.0),
             soft_cap_chain: found.project.soft_cap.map(|_| found.project.soft_cap_chain).unwrap_or_default(),
         },
     }

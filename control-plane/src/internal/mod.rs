@@ -3,6 +3,7 @@
 
 mod admit;
 mod authenticate;
+mod recall;
 mod settle;
 mod snapshot;
 
@@ -57,6 +58,7 @@ pub fn router(state: State) -> Router {
     Router::new()
         .route(path::AUTHENTICATE, post(authenticate::handle))
         .route(path::ADMIT, post(admit::handle))
+        .route(path::RECALL, post(recall::handle))
         .route(path::SETTLE, post(settle::handle))
         .route(path::SNAPSHOT, post(snapshot::handle))
         .route_layer(middleware::from_fn_with_state(Port::Internal, crate::trace::span))

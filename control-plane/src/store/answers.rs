@@ -3,11 +3,13 @@
 //! A project's answers are plain keys with a life of their own, and an index of them, scored by expiry, from which a purge finds them. A member
 //! of the index is `<hex of the exact key>|<model that answered>|<request id>`.
 
-use super::{StoreError, name};
+use super::vectors::{self, Neighbour, Vectors};
+use super::{StoreError, memories, name};
+use crate::alike::alike;
 use fred::prelude::*;
 use fred::types::{Expiration, InfoKind};
 use prost::Message;
-use proxium_wire::{Store, StoredAnswer};
+use proxium_wire::{Near, Store, StoredAnswer, Vector};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -58,41 +60,88 @@ impl<'a> Member<'a> {
     }
 }
 
+/// Forgets the answers that came of an owner's memories.
+///
+/// # Errors
+/// Redis cannot answer; what was forgotten until then stays forgotten.
+pub(super) async fn purge_of(cache: &Client, project: &str, owner: &str) -> Result<(), StoreError> {
+    let key = name::answers_of(project, owner);
+    let members: Vec<String> = cache.zrange(&key, 0, -1, None, false, None, false).await?;
+    let _keys = forget(cache, project, members.iter().filter_map(|text| Some((text.as_str(), Member::read(text)?.key)))).await?;
+    if !members.is_empty() {
+        let () = cache.zrem(&key, members).await?;
+    }
+    Ok(())
+}
+
+/// Forgets answers, members of the index with their keys, and says the keys.
+async fn forget<'a>(cache: &Client, project: &str, taken: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Vec<String>, StoreError> {
+    const AT_ONCE: usize = 256;
+    let taken: Vec<(&str, &str)> = taken.collect();
+    for some in taken.chunks(AT_ONCE) {
+        let pipeline = cache.pipeline();
+        let keys: Vec<String> = some.iter().map(|(_, key)| name::answer(project, key)).collect();
+        let texts: Vec<&str> = some.iter().map(|(text, _)| *text).collect();
+        let () = pipeline.unlink(keys).await?;
+        let () = pipeline.zrem(name::answers(project), texts).await?;
+        let () = pipeline.all().await?;
+    }
+    Ok(taken.iter().map(|(_, key)| (*key).to_owned()).collect())
+}
+
 /// Forgets stored answers and says their exact keys (hex), one for each entry of the index. Answers stored while it runs may stay. Filters
 /// must be told: see [`super::changes::purged`].
 ///
 /// # Errors
 /// Redis cannot answer; what was forgotten until then stays forgotten.
 pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<Vec<String>, StoreError> {
-    const AT_ONCE: usize = 256;
-    let index = name::answers(project);
-    let members: Vec<String> = cache.zrange(&index, 0, -1, None, false, None, false).await?;
-    let taken: Vec<(&String, Member<'_>)> = members
-        .iter()
-        .filter_map(|text| Member::read(text).map(|member| (text, member)))
-        .filter(|(_, member)| filter.takes(member))
-        .collect();
-    for some in taken.chunks(AT_ONCE) {
-        let pipeline = cache.pipeline();
-        let keys: Vec<String> = some.iter().map(|(_, member)| name::answer(project, member.key)).collect();
-        let texts: Vec<&str> = some.iter().map(|(text, _)| text.as_str()).collect();
-        let () = pipeline.unlink(keys).await?;
-        let () = pipeline.zrem(&index, texts).await?;
-        let () = pipeline.all().await?;
+    let members: Vec<String> = cache.zrange(name::answers(project), 0, -1, None, false, None, false).await?;
+    let taken = members.iter().filter_map(|text| Member::read(text).map(|member| (text.as_str(), member)));
+    if *filter == Purge::Project {
+        vectors::purge(cache, project).await?;
     }
-    Ok(taken.iter().map(|(_, member)| member.key.to_owned()).collect())
+    forget(cache, project, taken.filter(|(_, member)| filter.takes(member)).map(|(text, member)| (text, member.key))).await
 }
 
 /// Looks up and keeps answers.
 pub(super) struct Answers {
     cache: Client,
+    vectors: Vectors,
     /// When it was last asked whether there is room, and what was found.
     room: Mutex<Option<(Instant, bool)>>,
 }
 
 impl Answers {
     pub fn new(cache: Client) -> Self {
-        Self { cache, room: Mutex::new(None) }
+        Self { vectors: Vectors::new(cache.clone()), cache, room: Mutex::new(None) }
+    }
+
+    /// An answer to a question near enough among those of a partition, and how near. Vectors whose answers are gone are taken away. A cache
+    /// that fails is a miss.
+    pub async fn near(&self, project: &str, partition: &[u8], near: &Near) -> Option<(StoredAnswer, u32)> {
+        // A round in which every answer is gone says nothing of those behind them.
+        const ROUNDS: usize = 4;
+        if partition.is_empty() || !self.vectors.able().await {
+            return None;
+        }
+        for _ in 0..ROUNDS {
+            let found = self.vectors.near(project, partition, &near.vector, near.threshold_ppm).await;
+            let found = found
+                .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
+                .ok()?;
+            let mut alive = found.is_empty();
+            for Neighbour { key, similarity_ppm } in found {
+                match self.find(project, &hex::decode(&key).ok()?).await {
+                    Some(answer) if alike(&near.question, &answer.question) => return Some((answer, similarity_ppm)),
+                    Some(_) => alive = true,
+                    None => self.vectors.forget(project, &hex::encode(partition), &key).await.ok()?,
+                }
+            }
+            if alive {
+                return None;
+            }
+        }
+        None
     }
 
     /// The answer under this exact key; an empty key has none. A cache that fails or cannot be read is a miss: calls go on without it.
@@ -133,9 +182,28 @@ impl Answers {
         let body = Value::Bytes(store.answer.encode_to_vec().into());
         let () = pipeline.set(name::answer(project, &key), body, Some(Expiration::EX(store.ttl_s.into())), None, false).await?;
         let () = pipeline.zremrangebyscore(&index, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
-        let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member)).await?;
+        let () = pipeline.zadd(&index, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
+        for stamp in &store.memories {
+            let of = name::answers_of(project, &memories::owner(&stamp.end_user));
+            let () = pipeline.zremrangebyscore(&of, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
+            let () = pipeline.zadd(&of, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
+            let () = pipeline.expire(&of, i64::from(store.ttl_s), None).await?;
+        }
         let () = pipeline.all().await?;
+        if let Some(Vector { partition, vector }) = &store.vector {
+            self.vectors.keep(project, partition, vector, &store.cache_key, store.ttl_s).await?;
+        }
         Ok(true)
+    }
+
+    /// Whether near matches can be looked up.
+    pub async fn compares(&self) -> bool {
+        self.vectors.able().await
+    }
+
+    /// Forgets the answers that came of this owner's memories.
+    pub async fn drop_made_of(&self, project: &str, end_user: &str) -> Result<(), StoreError> {
+        purge_of(&self.cache, project, &memories::owner(end_user)).await
     }
 
     /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one

@@ -10,6 +10,7 @@ pub mod changes;
 pub mod credentials;
 pub mod keys;
 pub mod ledger;
+pub mod memories;
 pub mod money;
 pub mod projects;
 pub mod record;
@@ -21,6 +22,7 @@ pub mod senders;
 pub mod sessions;
 pub mod spend;
 pub mod tokens;
+pub mod vectors;
 
 pub use money::Money;
 
@@ -162,6 +164,12 @@ pub mod name {
         held_by_key(key_id) = "held:key:{}";
         /// The same of a sender.
         held_by_sender(source) = "held:sender:{}";
+        /// Hash of an owner's memories by their ids.
+        memories(owner) = "memories:{}";
+        /// Hash of all memories' ids to their owners.
+        memory_owners() = "memories";
+        /// Hash of owners to how often memories of theirs were deleted.
+        memory_deletions() = "memories:deletions";
         /// Who keeps a response of `/v1/responses`: a [`proxium_wire::ResponseOwner`].
         response(id) = "response:{}";
         /// Stream of ledger records.
@@ -176,5 +184,11 @@ pub mod name {
         answer(cache_key) = "answer:{}";
         /// Sorted set of stored answers by expiry (cache Redis).
         answers() = "answers";
+        /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
+        answers_of(owner) = "answers:of:{}";
+        /// Vector set of the questions of a partition, by the exact keys of their answers (cache Redis).
+        vector_set(partition) = "vectors:{}";
+        /// Sorted set by expiry of all vectors, `<partition>|<exact key>` (cache Redis).
+        vectors() = "vectors";
     }
 }

@@ -3,12 +3,12 @@
 use super::answers::Answers;
 use super::reservations::{Admission, Way};
 use super::scripts::Scripts;
-use super::{StoreError, changes, name, reservations, responses, spend};
+use super::{StoreError, changes, memories, name, reservations, responses, spend};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Hit, NanoUsd, ResponseOwner, SettleReply, SettleRequest, Settlement, Store, StoredAnswer,
-    admit_reply::Outcome, settlement::End,
+    AdmitReply, AdmitRequest, Alternative, Call, Endpoint, Hit, NanoUsd, ResponseOwner, SettleReply, SettleRequest, Settlement, Store,
+    StoredAnswer, admit_reply::Outcome, settlement::End,
 };
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,6 +19,16 @@ const PPM: u32 = 1_000_000;
 fn charge(answer: &StoredAnswer, ppm: u32) -> NanoUsd {
     let share = i128::from(answer.cost_nano_usd.max(0)) * i128::from(ppm) + i128::from(PPM / 2);
     NanoUsd(i64::try_from(share / i128::from(PPM)).unwrap_or(i64::MAX))
+}
+
+/// A stored answer that does for a call.
+#[derive(Clone)]
+struct Found {
+    answer: StoredAnswer,
+    /// Of the alternative past the soft cap.
+    of_cheaper: bool,
+    /// Absent: it is the exact one.
+    similarity_ppm: Option<u32>,
 }
 
 /// How the script is to decide over an alternative whose answer may be stored.
@@ -84,28 +94,41 @@ impl Money {
         request: &AdmitRequest,
         open: impl Fn(&str, &str) -> Result<String, StoreError>,
     ) -> Result<AdmitReply, StoreError> {
-        let normal = self.answers.find(&request.project, &request.normal.cache_key).await;
-        let cheaper = match &request.soft_cap {
-            Some(cheaper) if normal.is_none() => self.answers.find(&request.project, &cheaper.cache_key).await,
-            _ => None,
-        };
-        let (charge_ppm, expires_in_ms) = match (&normal, &cheaper) {
-            (None, None) => (0, 0),
-            (None, Some(_)) => (self.charge_ppm(&request.project).await?, 0),
-            (Some(_), _) => {
+        if request.side_call {
+            return self.admit_side(request, open).await;
+        }
+        let mut found = self.stored(request).await;
+        if found.is_none() {
+            if let Some(side) = self.embedding(request).await
+                && let Admission::Other(Outcome::Admitted(held)) =
+                    reservations::reserve(&self.redis, &self.scripts, &side, &Way::Call(&side.normal), None, &open).await?
+            {
+                return Ok(AdmitReply { outcome: Some(Outcome::Embed(held)) });
+            }
+            found = self.near(request).await;
+        }
+        let (charge_ppm, expires_in_ms) = match &found {
+            None => (0, 0),
+            Some(Found { of_cheaper: false, similarity_ppm: None, .. }) => {
                 let expiry = self.answers.expires_in_ms(&request.project, &request.normal.cache_key);
                 let (charge_ppm, expires_in_ms) = tokio::join!(self.charge_ppm(&request.project), expiry);
                 (charge_ppm?, expires_in_ms)
             }
+            Some(_) => (self.charge_ppm(&request.project).await?, 0),
         };
-        if let (Some(answer), 0) = (&normal, charge_ppm) {
-            return Ok(self.free(request, Hit { answer: answer.clone(), expires_in_ms, ..Hit::default() }));
+        if let (Some(found @ Found { of_cheaper: false, .. }), 0) = (&found, charge_ppm) {
+            return Ok(self.free(request, found.clone(), expires_in_ms));
         }
-        let normal_way = way(normal.as_ref(), charge_ppm, &request.normal);
+        let (normal, cheaper) = match &found {
+            Some(found) if found.of_cheaper => (None, Some(&found.answer)),
+            Some(found) => (Some(&found.answer), None),
+            None => (None, None),
+        };
+        let normal_way = way(normal, charge_ppm, &request.normal);
         // A stored answer of the normal chain is taken past the soft cap too.
         let cheaper_way = request.soft_cap.as_ref().filter(|_| normal.is_none());
-        let cheaper_way = cheaper_way.map(|alternative| way(cheaper.as_ref(), charge_ppm, alternative));
-        let admission = reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), open).await?;
+        let cheaper_way = cheaper_way.map(|alternative| way(cheaper, charge_ppm, alternative));
+        let admission = reservations::reserve(&self.redis, &self.scripts, request, &normal_way, cheaper_way.as_ref(), &open).await?;
         if matches!(admission, Admission::Hit { .. } | Admission::Other(Outcome::Admitted(_))) {
             self.on_replicas(&request.project).await?;
         }
@@ -118,15 +141,75 @@ impl Money {
             }
             Admission::Other(outcome) => Ok(AdmitReply { outcome: Some(outcome) }),
             Admission::Hit { soft_cap, rate_limit } => {
-                let taken = if soft_cap { cheaper } else { normal };
-                let answer = taken.ok_or_else(|| StoreError::Corrupt("reserve took an answer that is not stored".to_owned()))?;
+                let taken = found.filter(|found| found.of_cheaper == soft_cap);
+                let taken = taken.ok_or_else(|| StoreError::Corrupt("reserve took an answer that is not stored".to_owned()))?;
                 if charge_ppm == 0 {
-                    return Ok(self.free(request, Hit { answer, soft_cap, ..Hit::default() }));
+                    return Ok(self.free(request, taken, 0));
                 }
-                let charged_nano_usd = charge(&answer, charge_ppm).0;
-                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), expires_in_ms: 0 };
+                let charged_nano_usd = charge(&taken.answer, charge_ppm).0;
+                let Found { answer, similarity_ppm, .. } = taken;
+                let hit = Hit { answer, charged_nano_usd, soft_cap, rate_limit: Some(rate_limit), similarity_ppm, expires_in_ms: 0 };
                 Ok(AdmitReply { outcome: Some(Outcome::Hit(hit)) })
             }
+        }
+    }
+
+    /// The exact answer, of the normal alternative first.
+    async fn stored(&self, request: &AdmitRequest) -> Option<Found> {
+        let normal = self.answers.find(&request.project, &request.normal.cache_key).await;
+        if let Some(answer) = normal {
+            return Some(Found { answer, of_cheaper: false, similarity_ppm: None });
+        }
+        let cheaper = self.answers.find(&request.project, &request.soft_cap.as_ref()?.cache_key).await;
+        cheaper.map(|answer| Found { answer, of_cheaper: true, similarity_ppm: None })
+    }
+
+    /// A near answer, of the normal alternative first.
+    async fn near(&self, request: &AdmitRequest) -> Option<Found> {
+        let near = request.near.as_ref()?;
+        let found = self.answers.near(&request.project, &request.normal.partition, near).await;
+        if let Some((answer, ppm)) = found {
+            return Some(Found { answer, of_cheaper: false, similarity_ppm: Some(ppm) });
+        }
+        let found = self.answers.near(&request.project, &request.soft_cap.as_ref()?.partition, near).await;
+        found.map(|(answer, ppm)| Found { answer, of_cheaper: true, similarity_ppm: Some(ppm) })
+    }
+
+    /// The side call that the request asks for, where its vector could be compared with any.
+    async fn embedding(&self, request: &AdmitRequest) -> Option<AdmitRequest> {
+        let embed = request.embed.as_ref()?;
+        let model = &embed.model;
+        let call = Call {
+            endpoint: Endpoint::Embeddings.into(),
+            requested_model: model.clone(),
+            resolved_model: model.clone(),
+            ..request.call.clone()
+        };
+        let normal = Alternative { hold: embed.hold, providers: vec![embed.provider.clone()], ..Alternative::default() };
+        self.answers.compares().await.then(|| AdmitRequest {
+            id: embed.id.clone(),
+            call,
+            normal,
+            soft_cap: None,
+            side_call: true,
+            beside: Some(request.normal.hold),
+            embed: None,
+            ..request.clone()
+        })
+    }
+
+    /// Holds the money of a side call, unless what it would find out is kept from an earlier one.
+    async fn admit_side(
+        &self,
+        request: &AdmitRequest,
+        open: impl Fn(&str, &str) -> Result<String, StoreError>,
+    ) -> Result<AdmitReply, StoreError> {
+        if let Some(answer) = self.answers.find(&request.project, &request.normal.cache_key).await {
+            return Ok(AdmitReply { outcome: Some(Outcome::Hit(Hit { answer, ..Hit::default() })) });
+        }
+        match reservations::reserve(&self.redis, &self.scripts, request, &Way::Call(&request.normal), None, open).await? {
+            Admission::Other(outcome) => Ok(AdmitReply { outcome: Some(outcome) }),
+            Admission::Hit { .. } => Err(StoreError::Corrupt("reserve took an answer for a side call".to_owned())),
         }
     }
 
@@ -137,13 +220,15 @@ impl Money {
     }
 
     /// Writes the record of a free hit behind the answer's back: the client need not wait for it, nor miss its answer if it fails.
-    fn free(&self, request: &AdmitRequest, hit: Hit) -> AdmitReply {
-        let (money, request, model) = (self.clone(), request.clone(), hit.answer.model.clone());
+    fn free(&self, request: &AdmitRequest, found: Found, expires_in_ms: u64) -> AdmitReply {
+        let Found { answer, of_cheaper: soft_cap, similarity_ppm } = found;
+        let (money, request, model) = (self.clone(), request.clone(), answer.model.clone());
         tokio::spawn(async move {
             if let Err(error) = reservations::hit(&money.redis, &money.scripts, &request, &model).await {
                 tracing::warn!(project = request.project, %error, "a cache hit is missing in the ledger");
             }
         });
+        let hit = Hit { answer, soft_cap, similarity_ppm, expires_in_ms, ..Hit::default() };
         AdmitReply { outcome: Some(Outcome::Hit(hit)) }
     }
 
@@ -201,10 +286,16 @@ impl Money {
         }
     }
 
-    /// Keeps an answer; filters that may have the one before it are told.
+    /// Keeps an answer; filters that may have the one before it are told. One that came of memories that were deleted meanwhile is not kept:
+    /// it is looked at once it stands in the index from which a deletion takes it, so that one of the two sees the other.
     async fn keep(&self, project: &str, store: &Store) -> Result<(), StoreError> {
         if self.answers.keep(project, store).await? && store.renews {
             changes::answer_changed(&self.redis, &hex::encode(&store.cache_key)).await?;
+        }
+        for stamp in &store.memories {
+            if memories::stamp(&self.redis, project, &stamp.end_user).await? != *stamp {
+                return self.answers.drop_made_of(project, &stamp.end_user).await;
+            }
         }
         Ok(())
     }

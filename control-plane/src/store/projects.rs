@@ -12,6 +12,8 @@ use std::sync::LazyLock;
 
 /// How long an answer is kept unless the project says otherwise.
 pub const DEFAULT_TTL_S: u32 = 3_600;
+/// How near a question must be unless the project says otherwise: a cosine of 0.95.
+pub const DEFAULT_THRESHOLD_PPM: u32 = 950_000;
 
 /// A project as people see it, but for its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,12 @@ pub struct Project {
     /// How answers are kept.
     #[serde(default)]
     pub cache: Cache,
+    /// Memories are recalled where a call asks for it.
+    #[serde(default)]
+    pub memory: bool,
+    /// `auto` becomes a tier by the catalog's classifier.
+    #[serde(default)]
+    pub auto_classify: bool,
     /// The project's level of rules.
     #[serde(default)]
     pub rules: Rules,
@@ -51,11 +59,29 @@ pub struct Cache {
     pub exact: bool,
     /// For how long.
     pub ttl_s: u32,
+    /// Answers to questions that are near enough.
+    pub near: Near,
+}
+
+/// Whether and from where on a question is near enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Near {
+    /// Answer a question from the store that is almost one answered before.
+    pub enabled: bool,
+    /// The least cosine of the two.
+    pub threshold: Fraction,
+}
+
+impl Default for Near {
+    fn default() -> Self {
+        Self { enabled: false, threshold: Fraction(DEFAULT_THRESHOLD_PPM) }
+    }
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { exact: true, ttl_s: DEFAULT_TTL_S }
+        Self { exact: true, ttl_s: DEFAULT_TTL_S, near: Near::default() }
     }
 }
 
@@ -222,7 +248,7 @@ mod tests {
     #[test]
     fn a_document_of_an_older_version_still_reads() {
         let project: Project = serde_json::from_str(r#"{"name":"a","created_at":"2026-01-01T00:00:00Z"}"#).unwrap();
-        assert_eq!(project.cache, Cache { exact: true, ttl_s: 3_600 });
+        assert_eq!(project.cache, Cache { exact: true, ttl_s: 3_600, near: Near::default() });
         assert_eq!(project.monthly_cap, None);
     }
 }

@@ -95,6 +95,9 @@ pub(super) async fn reserve(
         Some(cheaper) => args.extend(cheaper.args("")),
         None => args.extend(std::iter::repeat_n(Value::from(""), 7)),
     }
+    let beside = request.beside.unwrap_or_default();
+    args.push(tokens(beside.input_tokens.saturating_add(beside.output_tokens)).into());
+    args.push(beside.nano_usd.clamp(0, MAX_NANO_USD).into());
     args.extend(providers(request).into_iter().map(Value::from));
 
     let mut reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());

@@ -17,7 +17,7 @@ async fn what_was_saved_is_shown_and_money_is_exact() {
     let shown = world.call(Method::GET, &format!("projects/{id}"), json!(null)).await.body;
     assert_eq!(shown, made.body);
     assert_eq!(shown["monthly_cap_usd"], "8999999.123456789");
-    assert_eq!(shown["cache"], json!({"exact": false, "ttl_s": 60}));
+    assert_eq!(shown["cache"], json!({"exact": false, "ttl_s": 60, "near": {"enabled": false, "threshold": 0.95}}));
     assert_eq!(shown["rules"], json!({"*": ["fast"], "gpt-5.1": ["small", "big"]}));
     let cap: String = world.redis.hget(name::project(&id), "monthly_cap").await.unwrap();
     assert_eq!(cap, "8999999123456789");
@@ -36,7 +36,7 @@ async fn a_bad_document_is_refused_with_every_bad_field() {
             "projects",
             json!({
                 "monthly_cap_usd": "9000000.000000001", "reset_day": 32, "cached_answer_charge": 1.25, "soft_cap_usd": -1,
-                "soft_cap_chain": "fast", "memory": false, "auto_classify": true, "montly_cap_usd": 3,
+                "soft_cap_chain": "fast", "memory": 1, "auto_classify": true, "montly_cap_usd": 3,
                 "cache": {"ttl_s": 0, "exact": "yes", "near": {"enabled": true}, "size": 1},
                 "rules": {"a": [], "b": ["small", "none"], "c": "small"},
             }),
@@ -48,7 +48,7 @@ async fn a_bad_document_is_refused_with_every_bad_field() {
         [
             "auto_classify",
             "cache.exact",
-            "cache.near",
+            "cache.near.enabled",
             "cache.size",
             "cache.ttl_s",
             "cached_answer_charge",
@@ -65,7 +65,7 @@ async fn a_bad_document_is_refused_with_every_bad_field() {
         ]
     );
     let message = answer.body["error"]["message"].as_str().unwrap();
-    assert!(message.contains("memory: not available yet"), "{message}");
+    assert!(message.contains("auto_classify: needs a `classifier` in the catalog"), "{message}");
     for body in ["", "[]", "{", "{\"name\":\"a\",\"name\":\"b\"}", "\u{0}"] {
         assert_eq!(world.raw(Method::POST, "/admin/v1/projects", Some(ADMIN), body).await.status, StatusCode::BAD_REQUEST, "{body}");
     }

@@ -10,9 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn answer(key: u8, model: &str, request_id: &str) -> Store {
-    let answer =
-        StoredAnswer { body: b"{\"choices\":[]}".to_vec(), model: model.into(), cost_nano_usd: 640, request_id: request_id.into() };
-    Store { cache_key: vec![key; 32], answer, ttl_s: 60, renews: false }
+    let answer = StoredAnswer {
+        body: b"{\"choices\":[]}".to_vec(),
+        model: model.into(),
+        cost_nano_usd: 640,
+        request_id: request_id.into(),
+        ..StoredAnswer::default()
+    };
+    Store { cache_key: vec![key; 32], answer, ttl_s: 60, ..Store::default() }
 }
 
 async fn keep(world: &World, id: &str, store: Store) {

@@ -8,8 +8,14 @@ use proxium_wire::{AdmitRequest, Alternative, Hit, Hold, Limit, NanoUsd, Store, 
 
 /// Keeps an answer of this model under this key, by a call that cost so much.
 async fn keep(world: &World, id: &str, model: &str, key: u8, cost: i64) {
-    let answer = StoredAnswer { body: model.as_bytes().to_vec(), model: model.into(), cost_nano_usd: cost, request_id: id.into() };
-    let store = Store { cache_key: vec![key], answer, ttl_s: 600, renews: false };
+    let answer = StoredAnswer {
+        body: model.as_bytes().to_vec(),
+        model: model.into(),
+        cost_nano_usd: cost,
+        request_id: id.into(),
+        ..StoredAnswer::default()
+    };
+    let store = Store { cache_key: vec![key], answer, ttl_s: 600, ..Store::default() };
     let end = End::Settle(Box::new(settled((7, 5), cost, Some(store))));
     world.money.settle(&world.end(id, "", end)).await.unwrap();
 }
@@ -19,7 +25,8 @@ fn either_way(world: &World, id: &str) -> AdmitRequest {
     let mut call = world.call(id);
     call.normal.cache_key = vec![1];
     let hold = Hold { input_tokens: 1, output_tokens: 2, nano_usd: 10 };
-    call.soft_cap = Some(Alternative { cache_key: vec![2], hold, providers: vec![], resolved_model: "cheap".into() });
+    call.soft_cap =
+        Some(Alternative { cache_key: vec![2], hold, providers: vec![], resolved_model: "cheap".into(), ..Alternative::default() });
     call
 }
 
@@ -201,6 +208,33 @@ async fn a_state_lost_with_all_evidence_waits_for_a_word() {
     assert!(world.money.admit(&world.call("a"), no_credentials).await.is_err());
     assert!(world.money.reset(&world.project, &Reset { window: "monthly_cap".into(), ..Reset::default() }).await.unwrap());
     world.admitted(&world.call("a")).await;
+}
+
+#[tokio::test]
+async fn a_ceiling_of_calls_at_once_set_later_counts_those_that_run() {
+    for of_sender in [false, true] {
+        let world = World::new().await;
+        let call = |id: &str| AdmitRequest { source: "app".into(), ..world.call(id) };
+        for id in ["a", "b", "c"] {
+            world.admitted(&call(id)).await;
+        }
+        world.release("a").await;
+        if of_sender {
+            world.sender_ceiling("app", Limit::MaxParallelCalls, 2).await;
+        } else {
+            world.ceiling(Limit::MaxParallelCalls, 2).await;
+        }
+        assert_eq!(world.refused(&call("d")).await.limit, i32::from(Limit::MaxParallelCalls));
+        world.settle("b", (7, 5), 640).await;
+        world.admitted(&call("d")).await;
+        world.refused(&call("e")).await;
+        // Lost, it is made anew from the holds.
+        let set = if of_sender { name::held_by_sender(&world.project, "app") } else { name::held_by_key(&world.project, KEY) };
+        let () = world.client.del(set).await.unwrap();
+        world.refused(&call("e")).await;
+        world.release("c").await;
+        world.admitted(&call("e")).await;
+    }
 }
 
 #[tokio::test]

@@ -89,11 +89,12 @@ impl World {
                 hold: Hold { input_tokens: 10, output_tokens: 20, nano_usd: 1_000 },
                 providers: vec!["openai".into()],
                 resolved_model: String::new(),
+                ..Alternative::default()
             },
             soft_cap: None,
             hold_ms: 60_000,
             side_call: false,
-            previous_response_id: String::new(),
+            ..AdmitRequest::default()
         }
     }
 
@@ -211,7 +212,6 @@ pub fn settled((input, output): (u64, u64), cost: i64, store: Option<Store>) -> 
         ],
         latency_ms: 352,
         store,
-        own_credential: false,
-        response_id: String::new(),
+        ..Settle::default()
     }
 }

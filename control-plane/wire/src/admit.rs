@@ -36,6 +36,46 @@ pub struct AdmitRequest {
     /// Whose this response is, is to be told with the admission; empty: none is asked for.
     #[prost(string, tag = "120")]
     pub previous_response_id: String,
+    /// Of a side call: what the call itself will hold. The side call is refused where that call would be.
+    #[prost(message, optional, tag = "160")]
+    pub beside: Option<Hold>,
+    /// Where the answer is not stored: may an embedding be paid for, to look for a near match? Where it may not, the call is admitted at once.
+    #[prost(message, optional, tag = "161")]
+    pub embed: Option<Embed>,
+    /// The embedding that was paid for: an answer to a question near enough is as good as the exact one.
+    #[prost(message, optional, tag = "162")]
+    pub near: Option<Near>,
+}
+
+/// The side call that makes an embedding.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Embed {
+    /// Its reservation.
+    #[prost(string, tag = "1")]
+    pub id: String,
+    /// What it holds; only the money counts.
+    #[prost(message, required, tag = "2")]
+    pub hold: Hold,
+    /// The provider whose credential is wanted.
+    #[prost(string, tag = "3")]
+    pub provider: String,
+    /// Catalog name of the embedding model.
+    #[prost(string, tag = "4")]
+    pub model: String,
+}
+
+/// A question and how near another must be.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Near {
+    /// 32-bit floats, little-endian.
+    #[prost(bytes = "vec", tag = "1")]
+    pub vector: Vec<u8>,
+    /// The text that the vector stands for: it must not differ in what a vector hardly shows.
+    #[prost(string, tag = "2")]
+    pub question: String,
+    /// The least cosine, in parts per million.
+    #[prost(uint32, tag = "3")]
+    pub threshold_ppm: u32,
 }
 
 /// What is known of a call before it is made.
@@ -73,6 +113,9 @@ pub struct Alternative {
     /// The first entry of its plan, where that is not [`Call::resolved_model`].
     #[prost(string, tag = "4")]
     pub resolved_model: String,
+    /// With [`AdmitRequest::near`]: the questions that may be compared with this one, 32 bytes.
+    #[prost(bytes = "vec", tag = "160")]
+    pub partition: Vec<u8>,
 }
 
 /// The most a call is expected to use.
@@ -93,7 +136,7 @@ pub struct Hold {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AdmitReply {
     /// The outcome; always there.
-    #[prost(oneof = "admit_reply::Outcome", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "admit_reply::Outcome", tags = "1, 2, 3, 4, 160")]
     pub outcome: Option<admit_reply::Outcome>,
 }
 
@@ -114,6 +157,9 @@ pub mod admit_reply {
         /// The key is revoked, expired or gone; the filter's record of it is stale. Nothing was reserved.
         #[prost(message, tag = "4")]
         InvalidKey(()),
+        /// The answer is not stored and [`super::AdmitRequest::embed`] is held: make the embedding and ask again.
+        #[prost(message, tag = "160")]
+        Embed(super::Admitted),
     }
 }
 
@@ -132,9 +178,12 @@ pub struct StoredAnswer {
     /// The call that paid for it.
     #[prost(string, tag = "4")]
     pub request_id: String,
+    /// The question it answers, where questions are compared.
+    #[prost(string, tag = "160")]
+    pub question: String,
 }
 
-/// An exact hit.
+/// A hit.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Hit {
     /// The answer.
@@ -152,6 +201,9 @@ pub struct Hit {
     /// So long the answer stays stored if nobody purges it. 0: the filter must ask again each time.
     #[prost(uint64, tag = "140")]
     pub expires_in_ms: u64,
+    /// A near match, of this cosine in parts per million; absent: an exact one.
+    #[prost(uint32, optional, tag = "160")]
+    pub similarity_ppm: Option<u32>,
 }
 
 /// A reservation is held.

@@ -213,4 +213,27 @@ pub struct Catalog {
     /// may.
     #[prost(uint64, optional, tag = "6")]
     pub max_failover_ratio_ppm: Option<u64>,
+    /// The model that compares texts; empty: none.
+    #[prost(string, tag = "160")]
+    pub embeddings_model: String,
+    /// How `auto` becomes a tier.
+    #[prost(message, optional, tag = "161")]
+    pub classifier: Option<Classifier>,
+}
+
+/// How `auto` becomes a concrete tier.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Classifier {
+    /// The model that is asked.
+    #[prost(string, tag = "1")]
+    pub model: String,
+    /// Its word to the tier: a chain or model.
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub tiers: BTreeMap<String, String>,
+    /// The tier when there is no usable word.
+    #[prost(string, tag = "3")]
+    pub fallback: String,
+    /// How long it may take.
+    #[prost(uint64, tag = "4")]
+    pub timeout_ms: u64,
 }

@@ -77,4 +77,13 @@ pub struct ProjectRecord {
     /// The cheaper chain past the soft cap; empty: the project has none.
     #[prost(string, repeated, tag = "7")]
     pub soft_cap_chain: Vec<String>,
+    /// Memories are recalled where a call asks for it.
+    #[prost(bool, tag = "160")]
+    pub memory: bool,
+    /// `auto` becomes a tier by the catalog's classifier.
+    #[prost(bool, tag = "161")]
+    pub auto_classify: bool,
+    /// Near matches are looked for from this cosine on, in parts per million; absent: they are not.
+    #[prost(uint32, optional, tag = "162")]
+    pub near_threshold_ppm: Option<u32>,
 }

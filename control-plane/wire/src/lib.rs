@@ -10,17 +10,19 @@ mod catalog;
 mod key;
 pub mod metric;
 mod money;
+mod recall;
 mod settle;
 mod snapshot;
 
 pub use admit::{
-    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Hit, Hold, Limit, OwnCredential, RateLimit, Refused, ResponseOwner,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Embed, Hit, Hold, Limit, Near, OwnCredential, RateLimit, Refused, ResponseOwner,
     StoredAnswer, Window, admit_reply,
 };
-pub use catalog::{Breaker, Catalog, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
+pub use catalog::{Breaker, Catalog, Classifier, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
-pub use settle::{Attempt, Hits, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, settlement};
+pub use recall::{Memory, MemoryStamp, RecallReply, RecallRequest};
+pub use settle::{Attempt, Hits, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, Vector, settlement};
 pub use snapshot::{Change, OpenBreaker, Purge, SnapshotReply, SnapshotRequest, change};
 
 /// Carries the secret that filters and control planes share.
@@ -32,6 +34,8 @@ pub mod path {
     pub const AUTHENTICATE: &str = "/v1/authenticate";
     /// [`crate::AdmitRequest`] to [`crate::AdmitReply`].
     pub const ADMIT: &str = "/v1/admit";
+    /// [`crate::RecallRequest`] to [`crate::RecallReply`].
+    pub const RECALL: &str = "/v1/recall";
     /// [`crate::SettleRequest`] to [`crate::SettleReply`].
     pub const SETTLE: &str = "/v1/settle";
     /// [`crate::SnapshotRequest`] to [`crate::SnapshotReply`].

@@ -1,6 +1,6 @@
 //! What a call came to. Every message is idempotent by the id of its reservation.
 
-use crate::{Call, StoredAnswer};
+use crate::{Call, MemoryStamp, StoredAnswer};
 
 /// Some calls ended.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -177,4 +177,21 @@ pub struct Store {
     /// It replaces one that may be stored already, and that filters may have.
     #[prost(bool, tag = "140")]
     pub renews: bool,
+    /// Makes the answer findable by questions near its own.
+    #[prost(message, optional, tag = "160")]
+    pub vector: Option<Vector>,
+    /// Whose memories the question carried: the answer goes with them.
+    #[prost(message, repeated, tag = "161")]
+    pub memories: Vec<MemoryStamp>,
+}
+
+/// Where a stored answer's question stands among others.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Vector {
+    /// As [`crate::Alternative::partition`], of the model that answered.
+    #[prost(bytes = "vec", tag = "1")]
+    pub partition: Vec<u8>,
+    /// As [`crate::Near::vector`].
+    #[prost(bytes = "vec", tag = "2")]
+    pub vector: Vec<u8>,
 }

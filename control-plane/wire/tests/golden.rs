@@ -25,11 +25,12 @@ fn an_admission_keeps_its_bytes() {
             hold: Hold { input_tokens: 1, output_tokens: 2, nano_usd: 3 },
             providers: vec!["o".into()],
             resolved_model: String::new(),
+            ..Alternative::default()
         },
         soft_cap: None,
         hold_ms: 300,
         side_call: true,
-        previous_response_id: String::new(),
+        ..AdmitRequest::default()
     };
     let bytes = request.encode_to_vec();
     assert_eq!(
@@ -47,15 +48,22 @@ fn an_admission_keeps_its_bytes() {
 #[test]
 fn an_alternative_past_the_soft_cap_keeps_its_bytes() {
     let hold = Hold { input_tokens: 1, output_tokens: 2, nano_usd: 3 };
-    let alternative = Alternative { cache_key: vec![0xff], hold, providers: vec!["o".into()], resolved_model: "m".into() };
+    let alternative =
+        Alternative { cache_key: vec![0xff], hold, providers: vec!["o".into()], resolved_model: "m".into(), ..Alternative::default() };
     assert_eq!(hex(&alternative.encode_to_vec()), "0a01ff12060801100218031a016f22016d");
 }
 
 #[test]
 fn a_charged_hit_keeps_its_bytes() {
-    let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into() };
-    let hit =
-        Hit { answer, charged_nano_usd: 2, soft_cap: true, rate_limit: Some(RateLimit { requests: None, tokens: None }), expires_in_ms: 5 };
+    let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into(), ..StoredAnswer::default() };
+    let hit = Hit {
+        answer,
+        charged_nano_usd: 2,
+        soft_cap: true,
+        rate_limit: Some(RateLimit { requests: None, tokens: None }),
+        expires_in_ms: 5,
+        ..Hit::default()
+    };
     assert_eq!(hex(&hit.encode_to_vec()), "0a0b0a01ff12016d1808220172100218012200e00805");
 }
 

@@ -40,7 +40,13 @@ fn main() {
     let number = |at: usize, default: usize| args.get(at).map_or(default, |text| text.parse().unwrap());
     let (calls, bytes) = (number(1, 1_000), number(2, 840));
     let (request, answer, script) = (request(bytes), answer(), Script::default());
-    let stored = StoredAnswer { body: answer.clone().into_bytes(), model: "small".into(), cost_nano_usd: 1, request_id: "req_1".into() };
+    let stored = StoredAnswer {
+        body: answer.clone().into_bytes(),
+        model: "small".into(),
+        cost_nano_usd: 1,
+        request_id: "req_1".into(),
+        ..StoredAnswer::default()
+    };
     for _ in 0..calls {
         let turn = script.call_with(HEADERS, &request);
         let last = if kind == "hit" {

@@ -7,12 +7,15 @@ use crate::refusal::Refusal;
 use crate::speaks::Speaks;
 use proxium_wire::{Dialect, Endpoint};
 
-/// A stage of the specification. Those of later work have their place in [`Route::stages`]'s tables already:
-/// *recall* before *resolve*; *classify* before *resolve* for `auto`; *near match* inside *lookup*.
+/// A stage of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StageName {
     /// Whose key is it, and may it still call?
     Authenticate,
+    /// What is remembered of this project and end user?
+    Recall,
+    /// Which tier is `auto`?
+    Classify,
     /// Which models, in which order?
     Resolve,
     /// Is the answer known already? Decides the cache key; the look-up itself travels with the reservation.
@@ -28,8 +31,16 @@ pub enum StageName {
 }
 
 /// Chat and messages: the whole flow.
-const FULL: &[StageName] =
-    &[StageName::Authenticate, StageName::Resolve, StageName::Lookup, StageName::Reserve, StageName::Attempt, StageName::Record];
+const FULL: &[StageName] = &[
+    StageName::Authenticate,
+    StageName::Recall,
+    StageName::Classify,
+    StageName::Resolve,
+    StageName::Lookup,
+    StageName::Reserve,
+    StageName::Attempt,
+    StageName::Record,
+];
 
 /// The others: reserved before they are resolved; no cache, no soft cap.
 const SHORT: &[StageName] = &[StageName::Authenticate, StageName::Reserve, StageName::Resolve, StageName::Attempt, StageName::Record];
@@ -192,7 +203,9 @@ mod tests {
     #[test]
     fn lookup_comes_before_the_reservation_and_the_chain_before_the_lookup() {
         let at = |name| FULL.iter().position(|stage| *stage == name).unwrap();
-        assert!(at(StageName::Authenticate) < at(StageName::Resolve));
+        assert!(at(StageName::Authenticate) < at(StageName::Recall));
+        assert!(at(StageName::Recall) < at(StageName::Classify));
+        assert!(at(StageName::Classify) < at(StageName::Resolve));
         assert!(at(StageName::Resolve) < at(StageName::Lookup));
         assert!(at(StageName::Lookup) < at(StageName::Reserve));
         assert!(at(StageName::Reserve) < at(StageName::Attempt));

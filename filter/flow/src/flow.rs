@@ -2,8 +2,10 @@
 
 use crate::message::{Answer, Callout, Headers, Reply, Response, Route};
 use crate::refusal::Refusal;
+use crate::stage::side;
 use crate::stage::{
-    attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, reserve, route::Routing, stream::Streaming,
+    attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, classify, recall, reserve, route::Routing,
+    side::Side, stream::Streaming,
 };
 use crate::world::World;
 use proxium_wire::{Dialect, Settlement};
@@ -56,6 +58,8 @@ pub enum Effect {
     Settle(Settlement),
     /// Deliver this settlement for certain; nobody waits.
     Post(Settlement),
+    /// The same for a side call, which is no end of the call itself.
+    PostSide(Settlement),
     /// A provider refused a credential (401, 403): tell the operator loudly, by its lane's name.
     CredentialRefused {
         /// [`crate::breaker::Lane::credential`].
@@ -81,6 +85,12 @@ pub enum Stage {
     Authenticating(Box<Opening>),
     /// The key is good; waiting for the body.
     Reading(Box<Opened>),
+    /// Waiting for what is remembered.
+    Recalling(Box<Call>),
+    /// Waiting for the money of a classification, or for the tier as it was.
+    Classifying(Box<Call>),
+    /// Waiting for the provider of a side call.
+    Siding(Box<Side>),
     /// Waiting for the admission.
     Reserving(Box<Call>),
     /// Waiting for a provider.
@@ -126,6 +136,11 @@ impl Stage {
             (Self::Reading(opened), Event::Overloaded) => {
                 Turn::refuse(&Refusal::Overloaded, opened.head.route.dialect, &opened.head.request_id)
             }
+            (Self::Recalling(call), Event::Reply(reply)) => recall::reply(call, &reply, world),
+            (Self::Recalling(call) | Self::Classifying(call), Event::Overloaded) => call.refuse(&Refusal::Overloaded),
+            (Self::Classifying(call), Event::Reply(reply)) => classify::reply(call, &reply, world),
+            (Self::Siding(side), Event::Reply(reply)) => side.reply(reply, world),
+            (Self::Siding(side), Event::Overloaded) => side.overloaded(world),
             (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
             (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
             (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),
@@ -146,8 +161,13 @@ impl Stage {
     /// What must still be posted when the stream ends here. No wildcard: a new stage says what it owes, or does not compile.
     fn owed(self, by_client: bool, world: &impl World) -> Vec<Effect> {
         let owed = match self {
-            Self::Authenticating(_) | Self::Reading(_) | Self::Recording(_) | Self::Done => None,
-            Self::Reserving(call) => call.release(),
+            Self::Authenticating(_) | Self::Reading(_) | Self::Recalling(_) | Self::Recording(_) | Self::Done => None,
+            Self::Classifying(call) => return vec![Effect::PostSide(side::release(&call, side::Purpose::Classify))],
+            Self::Siding(side) => return side.abandon(world).into_iter().map(Effect::PostSide).collect(),
+            Self::Reserving(mut call) => {
+                let (release, beside) = (call.release(), call.record_side_calls());
+                return release.into_iter().map(Effect::Post).chain(beside).collect();
+            }
             Self::Attempting(attempting) => attempting.abandon(world),
             Self::Routing(routing) => routing.abandon(world),
             Self::Streaming(streaming) => streaming.settle(by_client, world),
@@ -159,6 +179,13 @@ impl Stage {
 impl Turn {
     pub(crate) fn wait(stage: Stage, effect: Effect) -> Self {
         Self { stage, effects: vec![effect] }
+    }
+
+    /// And this.
+    #[must_use]
+    pub(crate) fn and(mut self, effect: Effect) -> Self {
+        self.effects.push(effect);
+        self
     }
 
     pub(crate) fn done(effects: Vec<Effect>) -> Self {

@@ -19,7 +19,7 @@ const DIALECT_HEADERS: &[&str] = &["anthropic-version", "anthropic-beta", "opena
 /// Headers that differ from hop to hop: each hop sets or removes every one of them.
 pub const HOP_HEADERS: &[&str] = &["authorization", "x-api-key", "anthropic-version", "anthropic-beta", "openai-beta"];
 /// Anthropic's API wants a version; this is the only one there is (docs.anthropic.com/en/api/versioning, 2026).
-const ANTHROPIC_VERSION: &str = "2023-06-01";
+pub const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// One attempt. The credential travels apart, so that a hop can be logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -148,8 +148,14 @@ mod tests {
     const NOW_MS: u64 = 1_000_000;
 
     fn hit(model: &str, request_id: &str, bytes: usize) -> Hit {
-        let answer = StoredAnswer { body: vec![b'x'; bytes], model: model.into(), cost_nano_usd: 1, request_id: request_id.into() };
-        Hit { answer, charged_nano_usd: 0, soft_cap: false, rate_limit: None, expires_in_ms: 10_000 }
+        let answer = StoredAnswer {
+            body: vec![b'x'; bytes],
+            model: model.into(),
+            cost_nano_usd: 1,
+            request_id: request_id.into(),
+            question: String::new(),
+        };
+        Hit { answer, expires_in_ms: 10_000, ..Hit::default() }
     }
 
     /// Keeps `material` as the answer of model `m` to call `r`, both numbered by its first byte.

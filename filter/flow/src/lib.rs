@@ -6,8 +6,11 @@
 //! | stage | decides |
 //! |---|---|
 //! | [`stage::authenticate`] | whose key it is, and whether it may still call |
+//! | [`stage::recall`] | what is remembered of the project and the end user, added to the messages |
+//! | [`stage::classify`] | which tier `auto` is |
 //! | [`stage::resolve`] | which models, in which order |
 //! | [`stage::lookup`] | the exact key of the answer |
+//! | [`stage::near`] | an answer to a question near enough, where the project wants it |
 //! | [`stage::reserve`] | one round trip: the stored answer, or a reservation, or a refusal |
 //! | [`stage::attempt`] | the calls to providers, with deadline, credential, breaker and failover |
 //! | [`stage::route`] | the same for a stream through Envoy's router, planned ahead |
@@ -27,8 +30,10 @@ pub mod hits;
 pub mod hop;
 pub mod json;
 pub mod l1;
+pub mod memory;
 pub mod message;
 pub mod price;
+pub mod question;
 pub mod refusal;
 pub mod request;
 pub mod snapshot;

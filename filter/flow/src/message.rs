@@ -75,6 +75,8 @@ pub struct Route {
     pub state: Vec<(String, String)>,
     /// The request's header lines from here on, pseudo-headers and framing left aside.
     pub headers: Headers,
+    /// Goes in the place of the request's body; `None`: it is as the client sent it.
+    pub body: Option<Vec<u8>>,
 }
 
 /// A call to somebody else.

@@ -52,6 +52,8 @@ pub struct Controls {
     pub timeout_ms: Option<u64>,
     /// `x-proxium-cache`.
     pub cache: CacheMode,
+    /// `x-proxium-memory: recall`.
+    pub recall: bool,
     /// `x-proxium-max-cost-usd`: the most the call may come to.
     pub max_cost: Option<NanoUsd>,
 }
@@ -74,6 +76,11 @@ impl Controls {
                 Some("bypass") => CacheMode::Bypass,
                 Some("refresh") => CacheMode::Refresh,
                 Some(_) => return Err(Refusal::invalid("x-proxium-cache", "The header `x-proxium-cache` must be `bypass` or `refresh`.")),
+            },
+            recall: match headers.get("x-proxium-memory") {
+                None => false,
+                Some("recall") => true,
+                Some(_) => return Err(Refusal::invalid("x-proxium-memory", "The header `x-proxium-memory` must be `recall`.")),
             },
             max_cost: headers.get(MAX_COST).map(usd).transpose()?,
         })

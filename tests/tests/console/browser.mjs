@@ -176,8 +176,11 @@ await shot(page, "phone");
 await page.setViewportSize(DESK);
 done("every page fits a phone");
 
-await page.goto(`${CONSOLE}/console/projects/${project}`);
+await page.setViewportSize({ width: 1200, height: 1420 });
+await page.goto(`${CONSOLE}/console/projects/${project}?days=7`);
 await shot(page, "overview");
+await page.setViewportSize(DESK);
+await page.goto(`${CONSOLE}/console/projects/${project}`);
 const plain = await visitor({ javaScriptEnabled: false, storageState: await page.context().storageState() });
 await plain.goto(`${CONSOLE}/console/projects/${project}`);
 ok((await plain.innerText("#live-rows")).includes("m2"));

@@ -129,6 +129,7 @@ behaviour("a used up key is a RateLimitError with its headers", async () => {
 
 behaviour("a failing provider is an InternalServerError 502, one that rests 503", async () => {
   await refused(Anthropic.InternalServerError, 502, "api_error", "providers_failed", "error-500");
+  await refused(Anthropic.InternalServerError, 502, "api_error", "providers_failed", "error-529");
   const error = await raises(Anthropic.RateLimitError, () => create("error-429"));
   equal(error.headers.get("retry-after"), "1");
   equal((await raises(Anthropic.InternalServerError, () => create("error-429"))).status, 503);
@@ -144,16 +145,19 @@ behaviour("a timeout of the client is an APIConnectionTimeoutError", async () =>
   for (const ask of eachWay((more) => create("hang", more, { timeout: 300 }))) await raises(Anthropic.APIConnectionTimeoutError, ask);
 });
 
-const half = async (name) => {
+const half = async (name, kind = Anthropic.APIError) => {
   let came = "";
-  const error = await raises(Anthropic.APIError, () => stream(name).on("text", (text) => (came += text)).finalMessage());
+  const error = await raises(kind, () => stream(name).on("text", (text) => (came += text)).finalMessage());
   return [came, error];
 };
 
 behaviour("a broken stream raises after what came", async () => {
-  const [came, error] = await half("cut");
+  const [came, error] = await half("closed");
   equal([came, error.error.error.type], ["Half", "api_error"]);
 });
+
+// The body has no end: the SDK hands on what its HTTP client says to that.
+behaviour("a stream that is cut off raises after what came", async () => equal((await half("cut", Error))[0], "Half"));
 
 behaviour("an error in a stream raises after what came", async () => {
   const [came, error] = await half("failing");

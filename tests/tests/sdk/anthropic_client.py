@@ -235,6 +235,7 @@ def a_provider_at_its_limit_is_a_RateLimitError_and_then_rests():
 @behaviour
 def a_failing_provider_is_an_InternalServerError_502():
     refused(anthropic.InternalServerError, 502, "api_error", "providers_failed", "error-500")
+    refused(anthropic.InternalServerError, 502, "api_error", "providers_failed", "error-529")
     refused(anthropic.InternalServerError, 502, "api_error", "providers_failed", "dead")
 
 
@@ -257,7 +258,7 @@ def a_deadline_is_an_InternalServerError_502():
     equal((error.status_code, error.body["error"]["code"]), (502, "deadline_exceeded"))
 
 
-def half(name):
+def half(name, kind=anthropic.APIError):
     """The error of a broken stream, and what came before."""
     came = []
 
@@ -265,14 +266,21 @@ def half(name):
         with messages.stream(model=model(name), messages=HELLO, max_tokens=1000) as events:
             came.extend(events.text_stream)
 
-    error = raises(anthropic.APIError, read)
+    error = raises(kind, read)
     return error, "".join(came)
 
 
 @behaviour
 def a_broken_stream_raises_after_what_came():
-    error, came = half("cut")
+    error, came = half("closed")
     equal((came, error.body["error"]["type"]), ("Half", "api_error"))
+
+
+@behaviour
+def a_stream_that_is_cut_off_raises_after_what_came():
+    # The body has no end: the SDKs hand on what their HTTP client says to that.
+    _, came = half("cut", Exception)
+    equal(came, "Half")
 
 
 @behaviour

@@ -27,12 +27,12 @@ def behaviour(check):
 
 
 def raises(kind, call):
-    """The error of this class that the call raises."""
+    """The error of this class, or one of these, that the call raises."""
     try:
         got = call()
     except kind as error:
         return error
-    raise AssertionError(f"no {kind.__name__} but {got!r}")
+    raise AssertionError(f"no {kind} but {got!r}")
 
 
 def equal(got, wanted):

@@ -19,15 +19,7 @@ impl<'a> Document<'a> {
     }
 
     fn put(&mut self, path: &str, value: Json) {
-        match path.split_once('.') {
-            None => drop(self.members.insert(path.to_owned(), value)),
-            Some((outer, inner)) => {
-                let outer = self.members.entry(outer.to_owned()).or_insert_with(|| Json::Object(BTreeMap::new()));
-                if let Json::Object(members) = outer {
-                    members.insert(inner.to_owned(), value);
-                }
-            }
-        }
+        put(&mut self.members, path, value);
     }
 
     fn given(&self, path: &str) -> Option<&'a str> {
@@ -76,6 +68,16 @@ impl<'a> Document<'a> {
     }
 }
 
+fn put(members: &mut BTreeMap<String, Json>, path: &str, value: Json) {
+    let Some((outer, inner)) = path.split_once('.') else {
+        members.insert(path.to_owned(), value);
+        return;
+    };
+    if let Json::Object(members) = members.entry(outer.to_owned()).or_insert_with(|| Json::Object(BTreeMap::new())) {
+        put(members, inner, value);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,9 +87,9 @@ mod tests {
         let fields =
             [("name", " Team "), ("cache.ttl_s", "60"), ("cache.exact", "on"), ("models", "a, b"), ("until", "2027-01-31"), ("cap", "")];
         let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let document = Document::of(&fields).text("name").number("cache.ttl_s").flag("cache.exact").flag("cache.near");
+        let document = Document::of(&fields).text("name").number("cache.ttl_s").flag("cache.exact").flag("cache.near.enabled");
         let document = document.names("models").day("until").text("cap").done();
-        let expected = r#"{"name":"Team","cache":{"ttl_s":60,"exact":true,"near":false},"models":["a","b"],"until":"2027-01-31T00:00:00Z","cap":null}"#;
+        let expected = r#"{"name":"Team","cache":{"ttl_s":60,"exact":true,"near":{"enabled":false}},"models":["a","b"],"until":"2027-01-31T00:00:00Z","cap":null}"#;
         assert_eq!(document, Json::parse(expected).unwrap());
     }
 }

@@ -3,7 +3,8 @@
 -- The limits are read here, from the hashes that the admin API writes: they are as they are now, and no filter is trusted with them.
 --
 -- ARGV: 1 id, 2 key id, 3 source, 4 hold_ms, 5 calls (0: a side call, which holds money only), 6 endpoint, 7 requested model, 8 end user,
--- 9 started_at_ms; 10-16 the normal alternative, 17-23 that past the soft cap; then the providers whose own credentials are wanted
+-- 9 started_at_ms; 10-16 the normal alternative, 17-23 that past the soft cap; 24, 25 of a side call the
+-- tokens and the money (nano-USD) of the call that it stands beside, with which it is refused; then the providers whose own credentials are wanted
 -- (none: all). An alternative is: kind ('call'; 'hit': its answer is stored and charged; 'free': stored, and costs nothing; '': there is
 -- none), tokens to hold, money to hold or to charge (nano-USD), the same negated, its input and output tokens, its model.
 --
@@ -13,7 +14,7 @@
 -- {provider, sealed, …}.
 
 local id, key_id, source, side_call = ARGV[1], ARGV[2], ARGV[3], ARGV[5] == '0'
-local FIRST_PROVIDER = 24
+local FIRST_PROVIDER = 26
 -- When a call at once ends is not known.
 local PARALLEL_RETRY_MS = 1000
 
@@ -147,7 +148,7 @@ local function until_room(window, key_of_window, limit, need)
   return BUCKETS * ceiling.width
 end
 
-local money = tonumber(want.money)
+local money = tonumber(want.money) + (side_call and tonumber(ARGV[25]) or 0)
 if project.cap and committed + money > project.cap then
   refuse('monthly_cap', 0, money <= project.cap and project.ends - now or nil)
 end
@@ -158,7 +159,8 @@ for _, owner in ipairs(owners) do
     local limit = owner.ceilings[i]
     if limit then
       -- Side calls and hits take no tokens but are refused where a call would be, which needs one at least.
-      local need = (i ~= TOKENS or side_call or want.kind == 'hit') and 1 or want.tokens
+      local need = (i ~= TOKENS or want.kind == 'hit') and 1 or want.tokens
+      if i == TOKENS and side_call then need = max(1, tonumber(ARGV[24])) end
       if i == TOKENS and window.sum == 0 then
         need = math.min(need, limit)
         owner.tokens = math.min(want.tokens, limit)

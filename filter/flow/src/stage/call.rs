@@ -1,7 +1,8 @@
 //! A call on its way through the stages.
 
+use super::near::Comparing;
 use super::outcome::SKIPPED;
-use super::{attempt, lookup, reserve, resolve, route};
+use super::{attempt, classify, lookup, recall, reserve, resolve, route, side};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
 use crate::dialect::{NOT_IN_CACHE_KEY, Request, input_tokens, text_tokens};
@@ -62,6 +63,10 @@ pub struct Call {
     pub fault: Option<Refusal>,
     /// By when the plan must have answered.
     pub deadline: Deadline,
+    /// *Recall*: what was added to the body; `None`: nothing was asked for.
+    pub recalled: Option<recall::Recalled>,
+    /// *Classify*: the tier that stands for `auto`.
+    pub tier: Option<String>,
     /// *Resolve*: the plan, at most four entries.
     pub plan: Vec<Rc<Entry>>,
     /// *Resolve*: the plan past the project's soft cap; empty: there is none.
@@ -72,6 +77,12 @@ pub struct Call {
     pub cache: Option<CacheScope>,
     /// *Reserve*: when it was asked for.
     pub asked_ms: u64,
+    /// *Lookup*: where near answers are sought; `None`: they are not.
+    pub comparing: Option<Comparing>,
+    /// *Reserve*: the admission that is asked for may hold an embedding's money instead.
+    pub embeds: bool,
+    /// Side calls that were made; recorded once the call is let in.
+    pub side_calls: Vec<Settlement>,
     /// *Reserve*: the admission; `None` before it, and without a control plane (`allow`).
     pub admitted: Option<Admitted>,
     /// *Attempt*: what was tried.
@@ -116,6 +127,11 @@ impl Call {
             request,
             fault,
             deadline,
+            recalled: None,
+            tier: None,
+            comparing: None,
+            embeds: false,
+            side_calls: Vec::new(),
             plan: Vec::new(),
             soft_cap_plan: Vec::new(),
             soft_cap: false,
@@ -138,6 +154,8 @@ impl Call {
         self.stages = rest;
         match stage {
             StageName::Authenticate | StageName::Record | StageName::List => self.next(world),
+            StageName::Recall => recall::enter(self, world),
+            StageName::Classify => classify::enter(self, world),
             StageName::Resolve => resolve::enter(self, world),
             StageName::Lookup => lookup::enter(self, world),
             StageName::Reserve => reserve::enter(self, world),
@@ -168,6 +186,12 @@ impl Call {
     #[must_use]
     pub fn end_user(&self) -> &str {
         if self.controls.end_user.is_empty() { &self.request.user } else { &self.controls.end_user }
+    }
+
+    /// The body is not the client's any more.
+    #[must_use]
+    pub fn body_was_changed(&self) -> bool {
+        self.recalled.as_ref().is_some_and(|recalled| recalled.count > 0)
     }
 
     /// What the ledger is told of the call before it is made.
@@ -225,7 +249,16 @@ impl Call {
         if let Some(admitted) = &self.admitted {
             crate::refusal::add_rate_limit(&mut response.headers, &admitted.rate_limit);
         }
-        Turn::done(owed.map(Effect::Post).into_iter().chain([Effect::Respond(response)]).collect())
+        let released = self.side_calls.iter().map(|side| Settlement { end: Some(settlement::End::Release(Release {})), ..side.clone() });
+        let embedding = self.embeds.then(|| side::release(self, side::Purpose::Embed));
+        let beside = released.chain(embedding).map(Effect::PostSide);
+        Turn::done(owed.map(Effect::Post).into_iter().chain(beside).chain([Effect::Respond(response)]).collect())
+    }
+
+    /// The call is let in: what was paid beside it is its project's, and what was only held is not.
+    pub fn record_side_calls(&mut self) -> Vec<Effect> {
+        let embedding = std::mem::take(&mut self.embeds).then(|| side::release(self, side::Purpose::Embed));
+        std::mem::take(&mut self.side_calls).into_iter().chain(embedding).map(Effect::PostSide).collect()
     }
 
     /// `x-proxium-cache` of an answer that a provider gave.
@@ -245,6 +278,12 @@ impl Call {
         headers.add("x-proxium-attempts", sent.to_string());
         if self.soft_cap {
             headers.add("x-proxium-soft-cap", "true");
+        }
+        if let Some(tier) = &self.tier {
+            headers.add("x-proxium-tier", tier.as_str());
+        }
+        if let Some(recalled) = &self.recalled {
+            headers.add("x-proxium-memories", recalled.count.to_string());
         }
         if let Some(admitted) = &self.admitted {
             crate::refusal::add_rate_limit(&mut headers, &admitted.rate_limit);

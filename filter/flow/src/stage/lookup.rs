@@ -2,6 +2,7 @@
 //! precedes it there.
 
 use super::call::Call;
+use super::near::Comparing;
 use super::reserve;
 use crate::cache_key::{self, CacheScope};
 use crate::flow::{Effect, Turn};
@@ -19,13 +20,14 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
         return Turn::done(vec![Effect::Respond(reserve::stored(&call, hit))]);
     }
     call.cache = Some(CacheScope::new(&call.key.project, &call.head, &call.body.canonical));
+    call.comparing = Comparing::of(&call);
     call.next(world)
 }
 
-/// Where a free hit is a hit at once.
+/// Where a free hit is a hit at once. Not with memories: what is deleted with them is not announced to workers.
 fn material(call: &Call) -> Option<Vec<u8>> {
-    let first =
-        call.plan.first().filter(|_| call.controls.cache == CacheMode::Use && call.key.project_record.cached_answer_charge_ppm == 0)?;
+    let free = call.controls.cache == CacheMode::Use && call.key.project_record.cached_answer_charge_ppm == 0;
+    let first = call.plan.first().filter(|_| free && call.recalled.is_none())?;
     Some(cache_key::material(&call.key.project, &call.head, &first.model.name, &call.body.canonical))
 }
 
@@ -37,9 +39,9 @@ fn remembered(call: &Call, world: &impl World) -> Option<Hit> {
     Some(Hit { answer: (*answer).clone(), ..Hit::default() })
 }
 
-/// Keeps a hit of the normal plan that Redis answered.
+/// Keeps an exact hit of the normal plan that Redis answered.
 pub fn remember(call: &Call, hit: &Hit, world: &impl World) {
-    if hit.soft_cap {
+    if hit.soft_cap || hit.similarity_ppm.is_some() {
         return;
     }
     if let (Some(l1), Some(material), Some(scope), Some(first)) = (world.l1(), material(call), call.cache, call.plan.first()) {

@@ -1,6 +1,7 @@
 //! One round trip to the control plane: the stored answer, or a reservation, or a refusal.
 
 use super::call::Call;
+use super::near::{self, Comparing};
 use super::resolve::allowed;
 use super::{lookup, record};
 use crate::config::OnFailure;
@@ -32,6 +33,8 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
         return call.refuse(&Refusal::DeadlineExceeded);
     }
     let request = request(&call, left_ms);
+    let mut call = call;
+    call.embeds = request.embed.is_some();
     let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
     let callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
     Turn::wait(Stage::Reserving(call), Effect::Call(callout))
@@ -40,27 +43,36 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
 /// Takes the admission.
 pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     let outcome = control_plane::read::<AdmitReply>(reply).and_then(|reply| reply.outcome);
+    // Told that the money of an embedding is not held, or what became of it.
+    call.embeds &= outcome.is_none();
     match outcome {
         Some(Outcome::Hit(hit)) => {
             lookup::remember(&call, &hit, world);
             if hit.soft_cap {
                 call.take_soft_cap_plan();
             }
-            Turn::done(vec![Effect::Respond(stored(&call, hit))])
+            let mut effects = call.record_side_calls();
+            effects.push(Effect::Respond(stored(&call, hit)));
+            Turn::done(effects)
         }
         Some(Outcome::Admitted(admitted)) => {
             if admitted.soft_cap {
                 call.take_soft_cap_plan();
             }
             call.admitted = Some(admitted);
-            call.next(world)
+            let beside = call.record_side_calls();
+            beside.into_iter().fold(call.next(world), Turn::and)
         }
+        Some(Outcome::Embed(admitted)) => near::embed(call, &admitted, world),
         Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(refused)),
         Some(Outcome::InvalidKey(())) => {
             world.learn_key(call.key_hash, None, world.now_ms());
             call.refuse(&Refusal::InvalidKey)
         }
-        None if world.config().on_control_plane_failure == OnFailure::Allow => call.next(world),
+        None if world.config().on_control_plane_failure == OnFailure::Allow => {
+            let beside = call.record_side_calls();
+            beside.into_iter().fold(call.next(world), Turn::and)
+        }
         // The admission may have been made and only its answer be lost; a release may overtake it.
         None if call.deadline.left_ms(world.now_ms()) == 0 => call.refuse_after(&Refusal::DeadlineExceeded, call.release()),
         None => call.refuse_after(&Refusal::ControlPlaneUnavailable, call.release()),
@@ -80,8 +92,10 @@ fn request(call: &Call, left_ms: u64) -> AdmitRequest {
             .first()
             .map(|first| Alternative { resolved_model: first.model.name.clone(), ..alternative(call, &call.soft_cap_plan) }),
         hold_ms: left_ms + HOLD_GRACE_MS,
-        side_call: false,
         previous_response_id: call.request.previous_response_id.clone(),
+        embed: call.comparing.as_ref().and_then(|comparing| comparing.embed(call)),
+        near: call.comparing.as_ref().and_then(Comparing::near),
+        ..AdmitRequest::default()
     }
 }
 
@@ -103,12 +117,13 @@ fn alternative(call: &Call, plan: &[Rc<Entry>]) -> Alternative {
         cache_key: plan.first().and_then(key).unwrap_or_default(),
         hold: hold(call, plan),
         providers: plan.iter().map(|entry| entry.provider.name.clone()).collect(),
-        resolved_model: String::new(),
+        partition: plan.first().and_then(|entry| Some(call.comparing.as_ref()?.partition(&entry.model.name))).unwrap_or_default(),
+        ..Alternative::default()
     }
 }
 
 /// The most this call is expected to use, over all entries of a plan.
-fn hold(call: &Call, plan: &[Rc<Entry>]) -> Hold {
+pub(super) fn hold(call: &Call, plan: &[Rc<Entry>]) -> Hold {
     let money = plan.iter().map(|entry| worst(call, entry)).max().unwrap_or(NanoUsd::ZERO);
     let output_tokens = plan.iter().map(|entry| most_output_tokens(call, entry)).max().unwrap_or_default();
     Hold {
@@ -130,7 +145,11 @@ pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
 
 /// The answer of a hit.
 pub(super) fn stored(call: &Call, hit: Hit) -> Response {
-    let mut headers = call.answer_headers(&hit.answer.model, "hit");
+    let mut headers = call.answer_headers(&hit.answer.model, if hit.similarity_ppm.is_some() { "near" } else { "hit" });
+    if let Some(ppm) = hit.similarity_ppm {
+        headers.add("x-proxium-similarity", format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000));
+        headers.add("x-proxium-cached-request-id", hit.answer.request_id);
+    }
     headers.add("content-type", "application/json");
     if let Some(rate_limit) = &hit.rate_limit {
         add_rate_limit(&mut headers, rate_limit);

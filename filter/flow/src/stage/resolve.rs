@@ -18,9 +18,8 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if let Some(fault) = call.fault.take() {
         return refuse(&call, &fault);
     }
-    let requested = call.request.model.as_str();
-    let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
-    let models: Vec<Rc<Entry>> = entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect();
+    let requested = call.tier.as_deref().unwrap_or(&call.request.model);
+    let models = models(&call, requested);
     if models.is_empty() {
         return refuse(&call, &Refusal::ModelNotFound(requested.to_owned()));
     }
@@ -62,6 +61,16 @@ fn of_previous(call: &Call, models: Vec<Rc<Entry>>) -> Result<Vec<Rc<Entry>>, Re
 
 fn refuse(call: &Call, refusal: &Refusal) -> Turn {
     call.refuse_after(refusal, call.given_back())
+}
+
+/// The plan that a name stands for.
+pub(super) fn plan_for(call: &Call, requested: &str) -> Vec<Rc<Entry>> {
+    plan(call, models(call, requested))
+}
+
+fn models(call: &Call, requested: &str) -> Vec<Rc<Entry>> {
+    let chain = chain(&call.key, &call.controls.source, &call.snapshot, requested);
+    entries(&call.snapshot, &chain).filter(|entry| entry.serves(call.head.route.endpoint)).collect()
 }
 
 /// The plan past the soft cap: empty where there is none, where the key may use none of it, and for other endpoints than chat and messages.

@@ -94,8 +94,9 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     headers.add("x-envoy-max-retries", (hops.len() - 1).to_string());
     headers.add("x-envoy-upstream-rq-per-try-timeout-ms", share.timeout_ms.to_string());
     headers.add("x-envoy-upstream-rq-timeout-ms", call.deadline.left_ms(now_ms).to_string());
+    let body = call.body_was_changed().then(|| call.body.text.clone().into_bytes());
     let routing = Routing { call, hops, share, sent_ms: now_ms, returns: None };
-    Turn::wait(Stage::Routing(Box::new(routing)), Effect::Route(Route { state, headers }))
+    Turn::wait(Stage::Routing(Box::new(routing)), Effect::Route(Route { state, headers, body }))
 }
 
 impl Routing {

@@ -89,7 +89,7 @@ pub fn catalog() -> Catalog {
         chains: [("fast".to_owned(), names(&["small", "large", "spare"]))].into(),
         limits: Limits { max_body_bytes: 10 << 20, default_timeout_ms: 300_000, max_timeout_ms: 600_000 },
         breaker: breaker(),
-        max_failover_ratio_ppm: None,
+        ..Catalog::default()
     }
 }
 

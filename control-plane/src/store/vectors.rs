@@ -1,0 +1,138 @@
+//! Questions as vectors, in the cache Redis: which stored answer may do for another question.
+//!
+//! A vector set holds the questions that may be compared (same project, model, instructions, parameters); its elements are the exact keys
+//! of stored answers. An answer that is gone leaves its vector behind until a look-up meets it, or its time is over. The index of a
+//! project's vectors by expiry bounds how many there are.
+
+use super::{StoreError, name};
+use fred::prelude::*;
+use fred::types::{ClusterHash, CustomCommand};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The most vectors of one project; the one that would expire first makes room.
+pub const MAX_OF_ONE: i64 = 100_000;
+/// So many neighbours are looked at: those of which the words differ, or whose answer is gone, come between.
+const NEIGHBOURS: i64 = 8;
+/// So many that are due are taken away when one is added.
+const SWEPT: i64 = 32;
+/// How long it is believed what this Redis can do.
+const ASKED_EACH: Duration = Duration::from_secs(30);
+
+/// A neighbour of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Neighbour {
+    /// The exact key of its answer, in hexadecimal.
+    pub key: String,
+    /// The cosine in parts per million.
+    pub similarity_ppm: u32,
+}
+
+/// Whether this Redis has vector sets: those of version 8 do.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn supported(cache: &Client) -> Result<bool, StoreError> {
+    let command = CustomCommand::new_static("COMMAND", ClusterHash::Random, false);
+    let known: Value = cache.custom(command, vec!["INFO", "VADD"]).await?;
+    Ok(known.into_array().first().is_some_and(|command| !command.is_null()))
+}
+
+/// Forgets all vectors of a project.
+pub(super) async fn purge(cache: &Client, project: &str) -> Result<(), StoreError> {
+    let index = name::vectors(project);
+    let members: Vec<String> = cache.zrange(&index, 0, -1, None, false, None, false).await?;
+    let partitions: BTreeSet<&str> = members.iter().filter_map(|member| Some(member.split_once('|')?.0)).collect();
+    let keys: Vec<String> = partitions.into_iter().map(|partition| name::vector_set(project, partition)).chain([index]).collect();
+    Ok(cache.unlink(keys).await?)
+}
+
+/// Looks up and keeps vectors.
+pub(super) struct Vectors {
+    cache: Client,
+    able: Mutex<Option<(Instant, bool)>>,
+    warned: AtomicBool,
+}
+
+impl Vectors {
+    pub fn new(cache: Client) -> Self {
+        Self { cache, able: Mutex::new(None), warned: AtomicBool::new(false) }
+    }
+
+    /// Whether there can be vectors at all.
+    pub async fn able(&self) -> bool {
+        if let Some((asked, able)) = *self.able.lock().unwrap_or_else(PoisonError::into_inner)
+            && asked.elapsed() < ASKED_EACH
+        {
+            return able;
+        }
+        let Ok(able) = supported(&self.cache).await else { return false };
+        if !able && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("near matches are off: this Redis has no vector sets; give it Redis 8 or newer (REDIS_CACHE_URL may name one)");
+        }
+        *self.able.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), able));
+        able
+    }
+
+    /// The nearest of a partition that are near enough, the nearest first.
+    pub async fn near(&self, project: &str, partition: &[u8], vector: &[u8], threshold_ppm: u32) -> Result<Vec<Neighbour>, StoreError> {
+        let command = CustomCommand::new_static("VSIM", ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![
+            name::vector_set(project, &hex::encode(partition)).into(),
+            "FP32".into(),
+            Value::Bytes(vector.to_vec().into()),
+            "WITHSCORES".into(),
+            "COUNT".into(),
+            NEIGHBOURS.into(),
+        ];
+        let found: Vec<String> = self.cache.custom(command, args).await?;
+        // Redis scores by (1 + cosine) / 2.
+        let least = f64::midpoint(1.0, f64::from(threshold_ppm) / 1e6);
+        let neighbour = |pair: &[String]| {
+            let [key, score] = pair else { return None };
+            let score = score.parse::<f64>().ok().filter(|score| *score >= least)?;
+            Some(Neighbour { key: key.clone(), similarity_ppm: (score.mul_add(2.0, -1.0) * 1e6).round().clamp(0.0, 1e6) as u32 })
+        };
+        Ok(found.chunks_exact(2).filter_map(neighbour).collect())
+    }
+
+    /// Keeps the vector of an answer for its time, and takes away some whose time is over or that are too many.
+    pub async fn keep(&self, project: &str, partition: &[u8], vector: &[u8], key: &[u8], ttl_s: u32) -> Result<(), StoreError> {
+        if !self.able().await {
+            return Ok(());
+        }
+        let (index, partition, key) = (name::vectors(project), hex::encode(partition), hex::encode(key));
+        let set = name::vector_set(project, &partition);
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let args: Vec<Value> =
+            vec![set.as_str().into(), "FP32".into(), Value::Bytes(vector.to_vec().into()), key.as_str().into(), "NOQUANT".into()];
+        let _: Value = self.cache.custom(CustomCommand::new_static("VADD", ClusterHash::FirstKey, false), args).await?;
+        let pipeline = self.cache.pipeline();
+        let () = pipeline.expire(&set, ttl_s.into(), None).await?;
+        let () = pipeline.zadd(&index, None, None, false, false, ((now_s + f64::from(ttl_s)).ceil(), format!("{partition}|{key}"))).await?;
+        let () = pipeline.expire(&index, ttl_s.into(), None).await?;
+        let () = pipeline.zrangebyscore(&index, f64::NEG_INFINITY, now_s.floor(), false, Some((0, SWEPT))).await?;
+        let () = pipeline.zcard(&index).await?;
+        let (_, _, _, mut due, count): (Value, Value, Value, Vec<String>, i64) = pipeline.all().await?;
+        if count > MAX_OF_ONE {
+            let surplus: Vec<String> = self.cache.zrange(&index, 0, (count - MAX_OF_ONE).min(SWEPT) - 1, None, false, None, false).await?;
+            due.extend(surplus);
+        }
+        for member in &due {
+            if let Some((partition, key)) = member.split_once('|') {
+                self.forget(project, partition, key).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the vector of an answer that is gone away.
+    pub async fn forget(&self, project: &str, partition: &str, key: &str) -> Result<(), StoreError> {
+        let command = CustomCommand::new_static("VREM", ClusterHash::FirstKey, false);
+        let args: Vec<Value> = vec![name::vector_set(project, partition).into(), key.into()];
+        let _: Value = self.cache.custom(command, args).await?;
+        Ok(self.cache.zrem(name::vectors(project), format!("{partition}|{key}")).await?)
+    }
+}

@@ -1,0 +1,181 @@
+//! Is an answer known to a question that is near enough? Part of the look-up: the vector is made between two round trips to the control
+//! plane, and only where the exact answer is not stored and the limits would let the call in.
+
+use super::call::Call;
+use super::reserve;
+use super::side::{self, Ask, Purpose};
+use crate::cache_key::CacheScope;
+use crate::deadline::Share;
+use crate::dialect::text_tokens;
+use crate::flow::Turn;
+use crate::question::Question;
+use crate::request::CacheMode;
+use crate::snapshot::Entry;
+use crate::world::World;
+use proxium_wire::{Admitted, Dialect, Embed, Endpoint, Near, Usage, Vector};
+use serde::Deserialize;
+use serde_json::json;
+use std::rc::Rc;
+
+/// A call must not wait long for what only may spare it.
+const TIMEOUT_MS: u64 = 2_000;
+/// More numbers than any model's vector has.
+const MAX_DIMENSIONS: usize = 8_192;
+
+/// A call whose question may be compared.
+#[derive(Debug)]
+pub struct Comparing {
+    /// The question.
+    pub question: String,
+    /// Everything in which two questions must agree to be compared, but the model.
+    scope: CacheScope,
+    entry: Rc<Entry>,
+    threshold_ppm: u32,
+    /// A near answer may be taken, and no vector was tried for.
+    wants_vector: bool,
+    vector: Vec<u8>,
+}
+
+impl Comparing {
+    /// What the project, the catalog and the call allow.
+    #[must_use]
+    pub fn of(call: &Call) -> Option<Self> {
+        let threshold_ppm = call.key.project_record.near_threshold_ppm?;
+        let entry = call.snapshot.entry(&call.snapshot.catalog.embeddings_model)?.clone();
+        let usable = entry.serves(Endpoint::Embeddings) && entry.provider.dialect() == Dialect::Openai;
+        if !usable || call.recalled.as_ref().is_some_and(|recalled| recalled.of_end_user) {
+            return None;
+        }
+        let Question { text, rest } = Question::of(&call.body)?;
+        // Vectors of two models are not to be compared.
+        let rest = [b"near ", entry.model.name.as_bytes(), b" ", rest.as_slice()].concat();
+        Some(Self {
+            question: text,
+            scope: CacheScope::new(&call.key.project, &call.head, &rest),
+            entry,
+            threshold_ppm,
+            wants_vector: call.controls.cache == CacheMode::Use,
+            vector: Vec::new(),
+        })
+    }
+
+    /// The vector's side call, if one is to be tried for.
+    #[must_use]
+    pub fn embed(&self, call: &Call) -> Option<Embed> {
+        self.wants_vector.then(|| Embed {
+            id: side::id(call, Purpose::Embed),
+            hold: side::hold(&self.entry, self.input_tokens(), 0),
+            provider: self.entry.provider.name.clone(),
+            model: self.entry.model.name.clone(),
+        })
+    }
+
+    /// The question with its vector, once there is one.
+    #[must_use]
+    pub fn near(&self) -> Option<Near> {
+        (!self.vector.is_empty()).then(|| Near {
+            vector: self.vector.clone(),
+            question: self.question.clone(),
+            threshold_ppm: self.threshold_ppm,
+        })
+    }
+
+    /// Among which questions this one stands, answered by `model`.
+    #[must_use]
+    pub fn partition(&self, model: &str) -> Vec<u8> {
+        self.scope.key(model).to_vec()
+    }
+
+    /// What makes an answer of `model` findable.
+    #[must_use]
+    pub fn stored(&self, model: &str) -> Option<Vector> {
+        (!self.vector.is_empty()).then(|| Vector { partition: self.partition(model), vector: self.vector.clone() })
+    }
+
+    fn input_tokens(&self) -> u64 {
+        text_tokens(self.question.len() as u64)
+    }
+
+    fn ask(&self, call: &Call, world: &impl World) -> Option<Ask> {
+        let most_ms = self.entry.model.timeout_ms.min(TIMEOUT_MS);
+        let Share { timeout_ms, .. } = call.deadline.share(world.now_ms(), most_ms, true)?;
+        let body = json!({"model": self.entry.model.upstream, "input": self.question, "encoding_format": "float"});
+        Some(Ask {
+            entry: self.entry.clone(),
+            path: "/embeddings",
+            body: body.to_string().into_bytes(),
+            input_tokens: self.input_tokens(),
+            timeout_ms,
+            own_timeout_ms: most_ms,
+        })
+    }
+}
+
+/// The money is held: makes the vector.
+pub fn embed(mut call: Box<Call>, admitted: &Admitted, world: &impl World) -> Turn {
+    if let Some(comparing) = &mut call.comparing {
+        comparing.wants_vector = false;
+    }
+    let ask = call.comparing.as_ref().and_then(|comparing| comparing.ask(&call, world));
+    side::start(call, Purpose::Embed, ask, admitted, world)
+}
+
+/// Asks for the admission again, now with the vector, or without any.
+pub fn embedded(mut call: Box<Call>, vector: Option<Vec<u8>>, world: &impl World) -> Turn {
+    if let (Some(comparing), Some(vector)) = (&mut call.comparing, vector) {
+        comparing.vector = vector;
+    }
+    reserve::enter(call, world)
+}
+
+/// Reads a provider's answer: the vector as 32-bit floats, little-endian, and the usage if it is told.
+#[must_use]
+pub fn read(body: &[u8]) -> Option<(Vec<u8>, Option<Usage>)> {
+    #[derive(Deserialize)]
+    struct Body {
+        data: Vec<Datum>,
+        usage: Option<Tokens>,
+    }
+    #[derive(Deserialize)]
+    struct Datum {
+        embedding: Vec<f32>,
+    }
+    #[derive(Deserialize)]
+    struct Tokens {
+        prompt_tokens: Option<u64>,
+    }
+    let Body { data, usage } = serde_json::from_slice(body).ok()?;
+    let [Datum { embedding }] = <[Datum; 1]>::try_from(data).ok()?;
+    let has_direction = embedding.iter().any(|number| *number != 0.0) && embedding.iter().all(|number| number.is_finite());
+    if !has_direction || embedding.len() > MAX_DIMENSIONS {
+        return None;
+    }
+    let usage = usage.and_then(|usage| usage.prompt_tokens).map(|input| Usage { input, ..Usage::default() });
+    Some((embedding.iter().flat_map(|number| number.to_le_bytes()).collect(), usage))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    #[test]
+    fn a_vector_is_read_or_it_is_none() {
+        let (vector, usage) = read(br#"{"data":[{"embedding":[1,-0.5]}],"usage":{"prompt_tokens":3}}"#).unwrap();
+        assert_eq!(vector, [1.0f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat());
+        assert_eq!(usage.map(|usage| usage.input), Some(3));
+        assert_eq!(read(br#"{"data":[{"embedding":[1]}]}"#).unwrap().1, None);
+        for none in [
+            &br#"{"data":[]}"#[..],
+            br#"{"data":[{"embedding":[]}]}"#,
+            br#"{"data":[{"embedding":[0,0]}]}"#,
+            br#"{"data":[{"embedding":["1"]}]}"#,
+            br#"{"data":[{"embedding":[1]},{"embedding":[1]}]}"#,
+            br#"{"error":{"message":"x"}}"#,
+            b"<html>",
+        ] {
+            assert_eq!(read(none), None, "{}", String::from_utf8_lossy(none));
+        }
+    }
+}
