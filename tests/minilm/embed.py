@@ -5,6 +5,7 @@
     embed.py MODEL_DIR texts     one JSON string a line in, one JSON vector a line out
 """
 
+import functools
 import json
 import re
 import struct
@@ -26,6 +27,7 @@ class Model:
         self.weights = tensors(directory / "model.safetensors")
         self.vocabulary = {token: at for at, token in enumerate((directory / "vocab.txt").read_text("utf-8").split("\n"))}
 
+    @functools.cache
     def vector(self, text):
         w = self.weights
         ids = [self.vocabulary["[CLS]"], *self.tokens(text)[: MAX_TOKENS - 2], self.vocabulary["[SEP]"]]

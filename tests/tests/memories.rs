@@ -167,3 +167,35 @@ async fn memories_are_listed_bounded_and_checked() {
     let _ = admin.delete(&path).await.expect(204);
     assert!(texts("").await.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_they_are_too_many_those_nearest_to_the_question_are_recalled() {
+    // The mock's vectors are made of the text's bytes: equal texts are the nearest.
+    let embed = "models:\n  embed: {provider: third, endpoints: [embeddings], price_usd_per_mtok: {input: 100}}\n";
+    let stack = Stack::builder()
+        .catalog(move |mocks| catalog::both_dialects(mocks).replace("models:\n", embed) + "embeddings: {model: embed}\n")
+        .start()
+        .await;
+    let key = stack.key_with(json!({"memory": true}), json!({})).await;
+    let question = format!("where is the key {}", "?".repeat(480));
+    remember(&stack, &key, &question, None).await;
+    for number in 0..8 {
+        remember(&stack, &key, &format!("{number} {}", "x".repeat(497)), None).await;
+    }
+    let call = recalling(Call::chat(&key, &chat("m1", &question)), "");
+    let answer = stack.call(&call).await.expect(200);
+    assert_eq!(seen(&last(&stack))[0], question, "the oldest, and the nearest");
+    assert_eq!(stack.mocks.third.calls("embed"), 1, "all texts in one call");
+    stack.kept(&key.project, &answer).await;
+    let books = stack.closed_books(&key, 2).await;
+    assert_eq!((books.calls, books.ledger.iter().filter(|record| record["endpoint"] == "embeddings").count()), (1, 1));
+    eventually("nobody is asked any more", BOUND, || async {
+        let asked = stack.mocks.third.calls("embed");
+        stack.call(&call).await.expect(200).header("x-proxium-cache") == Some("hit") && stack.mocks.third.calls("embed") == asked
+    })
+    .await;
+    // Without vectors the newest are taken.
+    stack.mocks.third.always("embed", proxium::mock_provider::Behaviour::status(500));
+    let _ = stack.call(&recalling(Call::chat(&key, &chat("m1", "another question")), "")).await.expect(200);
+    assert!(seen(&last(&stack))[0].starts_with("7 "), "{:?}", seen(&last(&stack)));
+}

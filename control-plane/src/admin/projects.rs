@@ -100,7 +100,7 @@ pub async fn delete(
     let before = store::get(&state.redis, &id).await?;
     let change = before.map_or_else(Change::default, |before| Change::gone(&before.value));
     audit::add(&state.redis, &actor.name, "delete project", &id, change).await?;
-    memories::delete(&state.redis, &state.cache, &id, &memories::Which::All).await?;
+    memories::delete(&state.redis, &state.cache, &id, &memories::Which::All, None).await?;
     let existed = store::delete(&state.redis, &id).await?;
     // Told even if it was gone already: an earlier try may have ended right before this.
     changes::project_changed(&state.redis, &id).await?;

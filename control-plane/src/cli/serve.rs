@@ -99,6 +99,7 @@ pub async fn serve(args: Args) -> Result<(), String> {
     let internal = internal::router(internal::State {
         changes: Changes::start(redis.clone()),
         redis: redis.clone(),
+        cache: cache.clone(),
         money,
         seal: Arc::clone(&seal),
         catalog: catalog.clone(),

@@ -37,6 +37,8 @@ const MAX_BODY: usize = 64 << 20;
 pub struct State {
     /// Keys, projects, budgets, ledger.
     pub redis: Client,
+    /// Stored answers and vectors; the same as `redis` unless they have a Redis of their own.
+    pub cache: Client,
     /// Admissions and settlements.
     pub money: Money,
     /// Opens a project's own credentials.

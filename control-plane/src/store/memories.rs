@@ -7,12 +7,13 @@ use super::record::{self, Stored};
 use super::{StoreError, name};
 use fred::prelude::*;
 use fred::types::scripts::Script;
+use fred::types::{ClusterHash, CustomCommand};
 use jiff::Timestamp;
-use proxium_wire::MemoryStamp;
+use proxium_wire::{MemoryStamp, MemoryVector};
 use rand::distr::{Alphanumeric, SampleString};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 /// The most memories of one owner: all of them are read at a recall.
@@ -149,12 +150,72 @@ pub async fn stamp(redis: &Client, project: &str, end_user: &str) -> Result<Memo
     Ok(MemoryStamp { end_user: end_user.to_owned(), deletions: deletions.unwrap_or(0) })
 }
 
-/// Deletes memories and answers whether there were any, and the answers that calls made with them, which may be stored with the others of
-/// their owner. Repeating it after an error completes it.
+/// So many memories are given their vectors at a time.
+const EMBEDDED_AT_ONCE: usize = 64;
+/// Vectors that nobody asked for go, and are made again when they are wanted.
+const KEPT_VECTORS_S: i64 = 30 * 86_400;
+
+fn command(name: &'static str) -> CustomCommand {
+    CustomCommand::new_static(name, ClusterHash::FirstKey, false)
+}
+
+/// The ids of some of these memories of an owner that have no vector of this model.
 ///
 /// # Errors
 /// Redis cannot answer.
-pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which) -> Result<bool, StoreError> {
+pub async fn unembedded(cache: &Client, project: &str, model: &str, memories: &[(String, Memory)]) -> Result<Vec<String>, StoreError> {
+    let mut embedded = BTreeSet::new();
+    let owners: BTreeSet<String> = memories.iter().map(|(_, memory)| owner(memory.end_user.as_deref().unwrap_or_default())).collect();
+    for owner in owners {
+        let args: Vec<Value> =
+            vec![name::memory_vectors(project, &owner, model).into(), i64::try_from(MAX_OF_ONE).unwrap_or(i64::MAX).into()];
+        let some: Option<Vec<String>> = cache.custom(command("VRANDMEMBER"), args).await?;
+        embedded.extend(some.unwrap_or_default());
+    }
+    Ok(memories.iter().map(|(id, _)| id).filter(|id| !embedded.contains(*id)).take(EMBEDDED_AT_ONCE).cloned().collect())
+}
+
+/// Keeps the vector of a memory.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn embed(cache: &Client, project: &str, model: &str, memory: &MemoryVector) -> Result<(), StoreError> {
+    let key = name::memory_vectors(project, &owner(&memory.end_user), model);
+    let vector = Value::Bytes(memory.vector.clone().into());
+    let args: Vec<Value> = vec![key.as_str().into(), "FP32".into(), vector, memory.id.as_str().into(), "NOQUANT".into()];
+    let _: Value = cache.custom(command("VADD"), args).await?;
+    Ok(cache.expire(&key, KEPT_VECTORS_S, None).await?)
+}
+
+/// The ids of memories of these owners, the nearest to the vector first. Some may be deleted.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn nearest(cache: &Client, project: &str, model: &str, vector: &[u8], end_users: &[&str]) -> Result<Vec<String>, StoreError> {
+    let mut all: Vec<(f64, String)> = Vec::new();
+    for end_user in end_users {
+        let args: Vec<Value> = vec![
+            name::memory_vectors(project, &owner(end_user), model).into(),
+            "FP32".into(),
+            Value::Bytes(vector.to_vec().into()),
+            "WITHSCORES".into(),
+            "COUNT".into(),
+            i64::try_from(MAX_OF_ONE).unwrap_or(i64::MAX).into(),
+        ];
+        let found: Vec<String> = cache.custom(command("VSIM"), args).await?;
+        let scored = |pair: &[String]| Some((pair.last()?.parse::<f64>().ok()?, pair.first()?.clone()));
+        all.extend(found.chunks_exact(2).filter_map(scored));
+    }
+    all.sort_by(|(score, id), (other, other_id)| other.total_cmp(score).then_with(|| id.cmp(other_id)));
+    Ok(all.into_iter().map(|(_, id)| id).collect())
+}
+
+/// Deletes memories and answers whether there were any, and the answers that calls made with them, which may be stored with the others of
+/// their owner. `model`: whose vectors of theirs go too. Repeating it after an error completes it.
+///
+/// # Errors
+/// Redis cannot answer.
+pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which, model: Option<&str>) -> Result<bool, StoreError> {
     let (owners, id) = match which {
         Which::All => (owners(redis, project).await?, None),
         Which::EndUser(end_user) => (vec![owner(end_user)], None),
@@ -178,6 +239,10 @@ pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which
         }
         let () = redis.hincrby(name::memory_deletions(project), &owner, 1).await?;
         super::answers::purge_of(cache, project, &owner).await?;
+        if let Some(model) = model {
+            // The others' are made again when they are wanted.
+            let () = cache.unlink(name::memory_vectors(project, &owner, model)).await?;
+        }
         // Last, so that a repetition finds whose it was.
         if !ids.is_empty() {
             let () = redis.hdel(&index, ids).await?;

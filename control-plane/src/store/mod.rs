@@ -166,6 +166,8 @@ pub mod name {
         held_by_sender(source) = "held:sender:{}";
         /// Hash of an owner's memories by their ids.
         memories(owner) = "memories:{}";
+        /// Vector set of an owner's memories by their ids, by the vectors of one model (cache Redis).
+        memory_vectors(owner, model) = "memories:vectors:{}:{}";
         /// Hash of all memories' ids to their owners.
         memory_owners() = "memories";
         /// Hash of owners to how often memories of theirs were deleted.

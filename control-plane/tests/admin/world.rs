@@ -87,6 +87,7 @@ impl World {
         let (seal, metrics) = (Arc::new(seal), Arc::new(Metrics::new().unwrap()));
         let internal = internal::router(internal::State {
             redis: redis.clone(),
+            cache: redis.clone(),
             money: Money::new(redis.clone(), redis.clone()),
             seal: Arc::clone(&seal),
             catalog: catalog.clone(),

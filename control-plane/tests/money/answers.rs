@@ -5,7 +5,7 @@ use crate::world::{World, settled};
 use fred::prelude::*;
 use proxium::store::answers::{Purge, purge};
 use proxium::store::name;
-use proxium_wire::{AdmitRequest, Limit, Store, StoredAnswer, admit_reply::Outcome, settlement::End};
+use proxium_wire::{AdmitRequest, Call, Hits, Limit, Store, StoredAnswer, admit_reply::Outcome, settlement::End};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,27 @@ async fn a_hit_is_free_and_uses_no_call_slot() {
     for (field, value) in [("id", "hit"), ("kind", "hit"), ("model", "small"), ("cached", "1"), ("cost_nano_usd", "0"), ("calls", "0")] {
         assert_eq!(record[field], value, "{field}");
     }
+}
+
+#[tokio::test]
+async fn hits_that_a_filter_counted_are_recorded_once_for_each_batch_and_take_nothing() {
+    let world = World::new().await;
+    world.ceiling(Limit::CallsPerHour, 0).await;
+    let batch = |count| End::Hits(Hits { call: Call { requested_model: "fast".into(), ..Call::default() }, model: "small".into(), count });
+    for (id, count) in [("hits_1", 7), ("hits_2", 2), ("hits_1", 7)] {
+        world.money.settle(&world.end(id, "jane", batch(count))).await.unwrap();
+    }
+    let told = |record: &std::collections::HashMap<String, String>| {
+        ["id", "kind", "hits", "source", "model", "requested_model", "calls", "cost_nano_usd", "cached"].map(|name| record[name].clone())
+    };
+    let ledger: Vec<_> = world.ledger().await.iter().map(told).collect();
+    let expected = |id: &str, count: &str| [id, "hit", count, "jane", "small", "fast", "0", "0", "1"].map(str::to_owned);
+    assert_eq!(ledger, [expected("hits_1", "7"), expected("hits_2", "2")]);
+    assert_eq!((world.key_window().await, world.state().await[1..].to_vec()), ([0, 0, 0], vec![0, 0]));
+    // Of a project that is gone there is nothing to be told, and the filter need not keep it.
+    let gone = World::new().await;
+    let () = gone.client.del(vec![name::project(&gone.project), name::state(&gone.project)]).await.unwrap();
+    gone.money.settle(&gone.end("hits_3", "", batch(1))).await.unwrap();
 }
 
 #[tokio::test]

@@ -11,5 +11,6 @@ mod budgets;
 mod ends;
 mod limits;
 mod months;
+mod near;
 mod races;
 mod schedules;

@@ -21,7 +21,7 @@ pub use admit::{
 pub use catalog::{Breaker, Catalog, Classifier, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
-pub use recall::{Memory, MemoryStamp, RecallReply, RecallRequest};
+pub use recall::{Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest};
 pub use settle::{Attempt, Hits, Release, Settle, SettleReply, SettleRequest, Settlement, Store, Usage, Vector, settlement};
 pub use snapshot::{Change, OpenBreaker, Purge, SnapshotReply, SnapshotRequest, change};
 

@@ -4,7 +4,7 @@ use crate::message::{Answer, Callout, Headers, Reply, Response, Route};
 use crate::refusal::Refusal;
 use crate::stage::side;
 use crate::stage::{
-    attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, classify, recall, reserve, route::Routing,
+    attempt::Attempting, authenticate, authenticate::Opening, call::Call, call::Opened, classify, rank, recall, reserve, route::Routing,
     side::Side, stream::Streaming,
 };
 use crate::world::World;
@@ -87,6 +87,10 @@ pub enum Stage {
     Reading(Box<Opened>),
     /// Waiting for what is remembered.
     Recalling(Box<Call>),
+    /// Waiting for the money of memories' vectors, or for the question's as it was.
+    Ranking(Box<Call>),
+    /// Waiting for the memories that are nearest.
+    Sorting(Box<Call>),
     /// Waiting for the money of a classification, or for the tier as it was.
     Classifying(Box<Call>),
     /// Waiting for the provider of a side call.
@@ -137,7 +141,11 @@ impl Stage {
                 Turn::refuse(&Refusal::Overloaded, opened.head.route.dialect, &opened.head.request_id)
             }
             (Self::Recalling(call), Event::Reply(reply)) => recall::reply(call, &reply, world),
-            (Self::Recalling(call) | Self::Classifying(call), Event::Overloaded) => call.refuse(&Refusal::Overloaded),
+            (Self::Ranking(call), Event::Reply(reply)) => rank::reply(call, &reply, world),
+            (Self::Sorting(call), Event::Reply(reply)) => rank::sorted(call, &reply, world),
+            (Self::Recalling(call) | Self::Classifying(call) | Self::Ranking(call) | Self::Sorting(call), Event::Overloaded) => {
+                call.refuse(&Refusal::Overloaded)
+            }
             (Self::Classifying(call), Event::Reply(reply)) => classify::reply(call, &reply, world),
             (Self::Siding(side), Event::Reply(reply)) => side.reply(reply, world),
             (Self::Siding(side), Event::Overloaded) => side.overloaded(world),
@@ -162,7 +170,12 @@ impl Stage {
     fn owed(self, by_client: bool, world: &impl World) -> Vec<Effect> {
         let owed = match self {
             Self::Authenticating(_) | Self::Reading(_) | Self::Recalling(_) | Self::Recording(_) | Self::Done => None,
-            Self::Classifying(call) => return vec![Effect::PostSide(side::release(&call, side::Purpose::Classify))],
+            Self::Classifying(mut call) => {
+                let release = Effect::PostSide(side::release(&call, side::Purpose::Classify));
+                return call.record_side_calls().into_iter().chain([release]).collect();
+            }
+            Self::Ranking(call) => return vec![Effect::PostSide(side::release(&call, side::Purpose::Rank))],
+            Self::Sorting(mut call) => return call.record_side_calls(),
             Self::Siding(side) => return side.abandon(world).into_iter().map(Effect::PostSide).collect(),
             Self::Reserving(mut call) => {
                 let (release, beside) = (call.release(), call.record_side_calls());

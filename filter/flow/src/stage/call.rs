@@ -2,7 +2,7 @@
 
 use super::near::Comparing;
 use super::outcome::SKIPPED;
-use super::{attempt, classify, lookup, recall, reserve, resolve, route, side};
+use super::{attempt, classify, lookup, rank, recall, reserve, resolve, route, side};
 use crate::cache_key::CacheScope;
 use crate::deadline::Deadline;
 use crate::dialect::{NOT_IN_CACHE_KEY, Request, input_tokens, text_tokens};
@@ -65,6 +65,8 @@ pub struct Call {
     pub deadline: Deadline,
     /// *Recall*: what was added to the body; `None`: nothing was asked for.
     pub recalled: Option<recall::Recalled>,
+    /// *Recall*: more memories than fit, while it is decided which are taken.
+    pub choice: Option<rank::Choice>,
     /// *Classify*: the tier that stands for `auto`.
     pub tier: Option<String>,
     /// *Resolve*: the plan, at most four entries.
@@ -128,6 +130,7 @@ impl Call {
             fault,
             deadline,
             recalled: None,
+            choice: None,
             tier: None,
             comparing: None,
             embeds: false,

@@ -9,6 +9,7 @@ pub mod lookup;
 pub mod near;
 pub mod outcome;
 pub mod price_guard;
+pub mod rank;
 pub mod recall;
 pub mod record;
 pub mod reserve;

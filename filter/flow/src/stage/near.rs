@@ -18,7 +18,7 @@ use serde_json::json;
 use std::rc::Rc;
 
 /// A call must not wait long for what only may spare it.
-const TIMEOUT_MS: u64 = 2_000;
+pub(super) const TIMEOUT_MS: u64 = 2_000;
 /// More numbers than any model's vector has.
 const MAX_DIMENSIONS: usize = 8_192;
 
@@ -41,9 +41,8 @@ impl Comparing {
     #[must_use]
     pub fn of(call: &Call) -> Option<Self> {
         let threshold_ppm = call.key.project_record.near_threshold_ppm?;
-        let entry = call.snapshot.entry(&call.snapshot.catalog.embeddings_model)?.clone();
-        let usable = entry.serves(Endpoint::Embeddings) && entry.provider.dialect() == Dialect::Openai;
-        if !usable || call.recalled.as_ref().is_some_and(|recalled| recalled.of_end_user) {
+        let entry = model(call)?;
+        if call.recalled.as_ref().is_some_and(|recalled| recalled.of_end_user) {
             return None;
         }
         let Question { text, rest } = Question::of(&call.body)?;
@@ -111,6 +110,13 @@ impl Comparing {
     }
 }
 
+/// The model that compares texts, where the catalog has a usable one.
+#[must_use]
+pub fn model(call: &Call) -> Option<Rc<Entry>> {
+    let entry = call.snapshot.entry(&call.snapshot.catalog.embeddings_model)?;
+    (entry.serves(Endpoint::Embeddings) && entry.provider.dialect() == Dialect::Openai).then(|| entry.clone())
+}
+
 /// The money is held: makes the vector.
 pub fn embed(mut call: Box<Call>, admitted: &Admitted, world: &impl World) -> Turn {
     if let Some(comparing) = &mut call.comparing {
@@ -128,9 +134,9 @@ pub fn embedded(mut call: Box<Call>, vector: Option<Vec<u8>>, world: &impl World
     reserve::enter(call, world)
 }
 
-/// Reads a provider's answer: the vector as 32-bit floats, little-endian, and the usage if it is told.
+/// Reads a provider's answer: so many vectors as 32-bit floats, little-endian, and the usage if it is told.
 #[must_use]
-pub fn read(body: &[u8]) -> Option<(Vec<u8>, Option<Usage>)> {
+pub fn read(body: &[u8], count: usize) -> Option<(Vec<Vec<u8>>, Option<Usage>)> {
     #[derive(Deserialize)]
     struct Body {
         data: Vec<Datum>,
@@ -138,20 +144,24 @@ pub fn read(body: &[u8]) -> Option<(Vec<u8>, Option<Usage>)> {
     }
     #[derive(Deserialize)]
     struct Datum {
+        #[serde(default)]
+        index: usize,
         embedding: Vec<f32>,
     }
     #[derive(Deserialize)]
     struct Tokens {
         prompt_tokens: Option<u64>,
     }
-    let Body { data, usage } = serde_json::from_slice(body).ok()?;
-    let [Datum { embedding }] = <[Datum; 1]>::try_from(data).ok()?;
-    let has_direction = embedding.iter().any(|number| *number != 0.0) && embedding.iter().all(|number| number.is_finite());
-    if !has_direction || embedding.len() > MAX_DIMENSIONS {
+    let Body { mut data, usage } = serde_json::from_slice(body).ok()?;
+    data.sort_by_key(|datum| datum.index);
+    let has_direction = |vector: &[f32]| vector.iter().any(|number| *number != 0.0) && vector.iter().all(|number| number.is_finite());
+    let usable = |datum: &Datum| datum.embedding.len() <= MAX_DIMENSIONS && has_direction(&datum.embedding);
+    if data.len() != count || !data.iter().all(usable) {
         return None;
     }
     let usage = usage.and_then(|usage| usage.prompt_tokens).map(|input| Usage { input, ..Usage::default() });
-    Some((embedding.iter().flat_map(|number| number.to_le_bytes()).collect(), usage))
+    let bytes = |datum: &Datum| datum.embedding.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Some((data.iter().map(bytes).collect(), usage))
 }
 
 #[cfg(test)]
@@ -162,10 +172,12 @@ mod tests {
 
     #[test]
     fn a_vector_is_read_or_it_is_none() {
-        let (vector, usage) = read(br#"{"data":[{"embedding":[1,-0.5]}],"usage":{"prompt_tokens":3}}"#).unwrap();
-        assert_eq!(vector, [1.0f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat());
+        let (vectors, usage) = read(br#"{"data":[{"embedding":[1,-0.5]}],"usage":{"prompt_tokens":3}}"#, 1).unwrap();
+        assert_eq!(vectors, [[1.0f32.to_le_bytes(), (-0.5f32).to_le_bytes()].concat()]);
         assert_eq!(usage.map(|usage| usage.input), Some(3));
-        assert_eq!(read(br#"{"data":[{"embedding":[1]}]}"#).unwrap().1, None);
+        assert_eq!(read(br#"{"data":[{"embedding":[1]}]}"#, 1).unwrap().1, None);
+        let two = read(br#"{"data":[{"index":1,"embedding":[2]},{"index":0,"embedding":[1]}]}"#, 2).unwrap().0;
+        assert_eq!(two, [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()]);
         for none in [
             &br#"{"data":[]}"#[..],
             br#"{"data":[{"embedding":[]}]}"#,
@@ -175,7 +187,7 @@ mod tests {
             br#"{"error":{"message":"x"}}"#,
             b"<html>",
         ] {
-            assert_eq!(read(none), None, "{}", String::from_utf8_lossy(none));
+            assert_eq!(read(none, 1), None, "{}", String::from_utf8_lossy(none));
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::attempt::CLAIM_SLACK_MS;
 use super::call::Call;
 use super::outcome::{ByStatus, Miss, by_status, retry_after_ms, timeout_outcome};
-use super::{attempt, classify, near};
+use super::{attempt, classify, near, rank};
 use crate::breaker::{Lane, Outcome, Permit};
 use crate::flow::{Effect, Stage, Turn};
 use crate::hop::credential_header;
@@ -24,6 +24,8 @@ pub enum Purpose {
     Embed,
     /// The tier of `auto`.
     Classify,
+    /// The vectors by which memories are chosen.
+    Rank,
 }
 
 impl Purpose {
@@ -32,12 +34,13 @@ impl Purpose {
         match self {
             Self::Embed => "embedding",
             Self::Classify => "classifier",
+            Self::Rank => "memories",
         }
     }
 
     const fn endpoint(self) -> Endpoint {
         match self {
-            Self::Embed => Endpoint::Embeddings,
+            Self::Embed | Self::Rank => Endpoint::Embeddings,
             Self::Classify => Endpoint::Chat,
         }
     }
@@ -47,6 +50,7 @@ impl Purpose {
         match self {
             Self::Embed => near::embedded(call, None, world),
             Self::Classify => classify::classified(call, None, world),
+            Self::Rank => rank::embedded(call, None, world),
         }
     }
 }
@@ -172,10 +176,17 @@ impl Side {
 
     fn answered(self, body: &[u8], world: &impl World) -> Turn {
         match self.purpose {
-            Purpose::Embed => match near::read(body) {
-                Some((vector, usage)) => {
+            Purpose::Embed => match near::read(body, 1) {
+                Some((vectors, usage)) => {
                     let call = self.paid(usage, "ok", world);
-                    near::embedded(call, Some(vector), world)
+                    near::embedded(call, vectors.into_iter().next(), world)
+                }
+                None => self.failed(Miss::failure("no_vector"), world),
+            },
+            Purpose::Rank => match near::read(body, 1 + self.call.choice.as_ref().map_or(0, |choice| choice.unembedded.len())) {
+                Some((vectors, usage)) => {
+                    let call = self.paid(usage, "ok", world);
+                    rank::embedded(call, Some(vectors), world)
                 }
                 None => self.failed(Miss::failure("no_vector"), world),
             },

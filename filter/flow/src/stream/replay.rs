@@ -28,6 +28,33 @@ pub fn replay(client: Speaks, unary: &[u8], include_usage: bool) -> Option<Vec<u
     }
 }
 
+/// A text comes in so many pieces at most.
+const MAX_PIECES: usize = 128;
+
+/// Writes an event for each piece of a text, which is a JSON string. The event is given as written `""` and as written `"x"`: all else in it
+/// is the same for every piece, and need not be written anew for each.
+pub(super) fn write_pieces(out: &mut Vec<u8>, text: &RawValue, [empty, filled]: [Vec<u8>; 2]) {
+    let at = empty.iter().zip(&filled).take_while(|(one, other)| one == other).count();
+    let (before, after) = empty.split_at(at);
+    for piece in pieces(text.get()) {
+        for part in [before, piece.as_bytes(), after] {
+            out.extend_from_slice(part);
+        }
+    }
+}
+
+/// The words of a JSON string, one a piece while they are few, as a model would send them. A space is part of no escape.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or_default();
+    let words = rest.split_inclusive(' ').count().div_ceil(MAX_PIECES);
+    std::iter::from_fn(move || {
+        let end = rest.match_indices(' ').nth(words.checked_sub(1)?).map_or(rest.len(), |(at, _)| at + 1);
+        let (piece, left) = rest.split_at(end);
+        rest = left;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +141,26 @@ mod tests {
         assert_eq!(names.iter().filter(|name| **name == "content_block_stop").count(), 8);
         let start = stream.lines().nth(1).unwrap();
         assert!(start.contains(r#""output_tokens":0"#) && start.contains(r#""stop_reason":null"#) && start.contains(r#""content":[]"#));
+    }
+
+    #[test]
+    fn a_text_comes_word_by_word_and_a_long_one_in_bounded_pieces() {
+        let words = |text: &str| pieces(text).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(r#""a  b\n c\\ \" \ud83d\ude00 d""#), ["a ", " ", r"b\n ", r"c\\ ", r#"\" "#, r"\ud83d\ude00 ", "d"]);
+        assert!(words("\"\"").is_empty());
+        for (count, expected) in [(128, 128), (129, 65), (100_000, 128)] {
+            let text = serde_json::to_string(&"wörd ".repeat(count)).unwrap();
+            assert_eq!((words(&text).len(), format!("\"{}\"", words(&text).concat())), (expected, text));
+        }
+        let text = "Hé \n \"😀\" and so on";
+        let unary =
+            openai(&json!([{"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": null, "finish_reason": "stop"}]));
+        let (stream, folded) = round(Speaks::Openai, &unary);
+        assert_eq!((stream.matches("data: ").count(), folded), (1 + 6 + 3, unary));
+        let unary = json!({"id": "m", "type": "message", "role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"});
+        let (stream, folded) = round(Speaks::Anthropic, &unary);
+        assert_eq!(stream.matches("text_delta").count(), 6);
+        assert_eq!(folded["content"], unary["content"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A message to Anthropic's events: each block started, filled and stopped, then how the message ended and what it cost.
 
 use super::node::{Members, members};
-use super::replay::Json;
+use super::replay::{Json, write_pieces};
 use crate::sse;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ fn kept<'a>(members: &Members<'a>) -> Object<'a> {
 fn block<'a>(out: &mut Vec<u8>, index: usize, block: &Members<'a>) -> Option<()> {
     let mut start = kept(block);
     let mut deltas: Vec<Object<'a>> = Vec::new();
+    let mut text = None;
     let mut delta = |kind: &str, name: &str, value: Json<'a>| {
         deltas.push([("type".to_owned(), Json::Value(kind.into())), (name.to_owned(), value)].into());
     };
@@ -62,7 +63,7 @@ fn block<'a>(out: &mut Vec<u8>, index: usize, block: &Members<'a>) -> Option<()>
             for citation in citations {
                 delta("citations_delta", "citation", Json::Raw(citation));
             }
-            delta("text_delta", "text", Json::Raw(block.get("text")?));
+            text = Some(block.get("text")?);
         }
         "thinking" => {
             start.insert("thinking".into(), Json::Value("".into()));
@@ -84,6 +85,15 @@ fn block<'a>(out: &mut Vec<u8>, index: usize, block: &Members<'a>) -> Option<()>
     write(out, "content_block_start", [at(), ("content_block".to_owned(), Json::Object(start))]);
     for delta in deltas {
         write(out, "content_block_delta", [at(), ("delta".to_owned(), Json::Object(delta))]);
+    }
+    if let Some(text) = text {
+        let event = ["", "x"].map(|text| {
+            let delta = json!({"type": "text_delta", "text": text});
+            let mut event = Vec::new();
+            write(&mut event, "content_block_delta", [at(), ("delta".to_owned(), Json::Value(delta))]);
+            event
+        });
+        write_pieces(out, text, event);
     }
     write(out, "content_block_stop", [at()]);
     Some(())

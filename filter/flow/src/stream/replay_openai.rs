@@ -1,7 +1,7 @@
 //! A chat completion to chunks, in the order OpenAI sends them: role, text, tool calls, finish, usage, `[DONE]`.
 
 use super::node::{Members, members};
-use super::replay::Json;
+use super::replay::{Json, write_pieces};
 use crate::sse;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -64,6 +64,10 @@ impl<'a> Writer<'a> {
                 }
                 continue;
             }
+            if name == "content" && logprobs.is_none() && raw.get().starts_with('"') {
+                self.text(&index, raw);
+                continue;
+            }
             let of_text = matches!(name.as_str(), "content" | "refusal").then(|| logprobs.take()).flatten();
             self.chunk(index(), [(name.clone(), Json::Raw(raw))].into(), beside(of_text));
         }
@@ -74,6 +78,15 @@ impl<'a> Writer<'a> {
         }
         self.chunk(index(), Object::new(), last);
         Some(())
+    }
+
+    fn text(&mut self, choice_index: &impl Fn() -> Json<'a>, text: &RawValue) {
+        let event = ["", "x"].map(|text| {
+            let start = self.out.len();
+            self.chunk(choice_index(), [("content".to_owned(), Json::Value(text.into()))].into(), Object::new());
+            self.out.split_off(start)
+        });
+        write_pieces(&mut self.out, text, event);
     }
 
     /// A call's name and its arguments come apart, as OpenAI sends them; what is no function comes whole.

@@ -9,6 +9,7 @@
 //! | `reserve.rs` | its script alone, with few and a million keys, beside an empty one |
 //! | `counts.rs` | Redis commands and calls of the control plane a request: the same on any machine |
 //! | `cells.rs` | what is measured, and one measurement |
+//! | `near.rs` | by itself, `ARGS=near`: near matches among few and many |
 //! | `report.rs` | ratios, the table, the comparison with the baseline |
 //!
 //! The method: all processes of a gateway share one core (Envoy with one worker, control plane, Redis), load and provider have the other.
@@ -23,6 +24,7 @@ mod cells;
 mod counts;
 mod load;
 mod mock;
+mod near;
 mod report;
 mod reserve;
 mod servers;
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
     match args.peek().map(String::as_str) {
         Some("mock") => return on_core(LOAD_CORE, mock::run(args.nth(1).and_then(|port| port.parse().ok()).expect("a port"))),
         Some("load") => return on_core(LOAD_CORE, load::run()),
+        Some("near") => return on_core(LOAD_CORE, near::run()),
         Some("admit") => return on_core(LOAD_CORE, admit::run()),
         // This row alone.
         Some("reserve") => {
