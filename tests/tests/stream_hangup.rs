@@ -138,8 +138,8 @@ fn rss_kib(stack: &Stack) -> u64 {
 async fn half_of_two_hundred_over_ten_rounds() {
     const STREAMS: usize = 200;
     // Pools, arenas and the VM's heap fill for some rounds; over sixty, the last twenty add 25 KiB each (measured).
-    const WARM: usize = 4;
-    const ROUNDS: usize = WARM + 10;
+    const WARM: usize = 2;
+    const ROUNDS: usize = 10;
     /// Of a stream, KiB: less than anything that a stream keeps.
     const FLAT: u64 = 4;
     let stack = Stack::builder().catalog(catalog::both_dialects_patient).start().await;
