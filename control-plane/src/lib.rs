@@ -7,6 +7,7 @@
 //! | [`internal`] | the port that filters call: authenticate, admit, settle, snapshot |
 //! | [`admin`] | the port that people call: projects, keys, senders, credentials; health and metrics |
 //! | [`store`] | Redis: names, scripts, records |
+//! | [`alike`] | whether two questions ask the same, by their words |
 //! | [`seal`] | a project's own credentials, encrypted at rest |
 //! | [`secret`], [`metrics`], [`trace`] | what both ports share |
 //! | [`cli`] | the commands |

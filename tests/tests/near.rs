@@ -5,7 +5,7 @@
 
 use fred::prelude::*;
 use proxium::store::name;
-use proxium_e2e::{Call, Key, MiniLm, Response, Stack, binaries, catalog};
+use proxium_e2e::{BOUND, Call, Key, MiniLm, Response, Stack, binaries, catalog, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -58,12 +58,11 @@ async fn measure(stack: &Stack, key: &Key, pairs: &[Pair]) -> Option<[Vec<Respon
     let first = in_turns(stack, calls(0)).await;
     assert!(first.iter().all(|answer| answer.header("x-proxium-cache") == Some("miss")));
     let redis = stack.redis_client().await;
-    let until = Instant::now() + Duration::from_secs(10);
-    while redis.zcard::<usize, _>(name::vectors(&key.project)).await.ok()? < pairs.len() {
-        if Instant::now() > until {
-            return None;
-        }
-        tokio::task::yield_now().await;
+    let until = Instant::now() + Duration::from_secs(15);
+    let kept = || async { redis.zcard::<usize, _>(name::vectors(&key.project)).await.unwrap_or(0) == pairs.len() };
+    eventually("the vectors are kept, or it takes too long", BOUND, || async { kept().await || Instant::now() > until }).await;
+    if !kept().await {
+        return None;
     }
     let second = in_turns(stack, calls(1)).await;
     let embedded = || async {

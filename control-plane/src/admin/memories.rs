@@ -37,7 +37,7 @@ pub async fn add(
     match store::add(&state.redis, &project, &record).await? {
         Added::Id(id) => Ok((StatusCode::CREATED, axum::Json(WithId { id, record })).into_response()),
         Added::NoProject => Err(Refusal::no_project(&project)),
-        Added::Full => Err(Refusal::field("end_user", &format!("has {MAX_OF_ONE} memories already: delete some first"))),
+        Added::Full => Err(Refusal::field("end_user", format!("has {MAX_OF_ONE} memories already: delete some first"))),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Vectors hardly show what turns a question round: a `not`, another number, another name, `on` for `off`, two names exchanged. So the words
 //! decide too, and the rule is a refusal: two questions are alike only if they agree in every word but those that carry no meaning of their
-//! own ([`words`] lists them: articles, politeness, ways to ask), in their order, and in what they quote. Words are compared without case,
+//! own (`words.rs` lists them: articles, politeness, ways to ask), in their order, and in what they quote. Words are compared without case,
 //! plural and tense; a number is one whether in digits or spelled; synonyms that are always exchangeable count as one word. What the lists
 //! do not know, be it a name or another language, must be the same.
 

@@ -2,8 +2,8 @@
 
 use prost::Message;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, Call, Change, Hit, Hits, Hold, Limit, Purge, RateLimit, Refused, Settlement, StoredAnswer,
-    Window, admit_reply, change::What, settlement,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Change, Hit, Hits, Hold, Limit, Provider, Purge, RateLimit, Refused,
+    ResponseOwner, Settle, Settlement, StoredAnswer, Window, admit_reply, change::What, settlement,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -106,4 +106,15 @@ fn a_release_keeps_its_bytes() {
         end: Some(settlement::End::Release(proxium_wire::Release {})),
     };
     assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200");
+}
+
+#[test]
+fn a_response_and_its_owner_keep_their_bytes() {
+    let owner = ResponseOwner { provider: "o".into(), own_credential: true };
+    let admitted = Admitted { previous_response: Some(owner), ..Admitted::default() };
+    assert_eq!(hex(&admitted.encode_to_vec()), "1a00c207050a016f1001");
+    let settle = Settle { response_id: "r".into(), own_credential: true, ..Settle::default() };
+    assert!(hex(&settle.encode_to_vec()).ends_with("c2070172c80701"));
+    let provider = Provider { chat_only: true, ..Provider::default() };
+    assert_eq!(hex(&provider.encode_to_vec()), "c00701");
 }

@@ -97,7 +97,7 @@ pub enum StreamTranslator {
     /// The client speaks OpenAI's responses, the provider its chat completions.
     ResponsesOpenai(responses_openai_stream::Translator),
     /// The client speaks OpenAI's responses, the provider Anthropic.
-    ResponsesAnthropic(responses_anthropic::Translator),
+    ResponsesAnthropic(Box<responses_anthropic::Translator>),
 }
 
 impl StreamTranslator {
@@ -119,7 +119,7 @@ impl StreamTranslator {
             }
             (Speaks::Responses, Speaks::Anthropic) => {
                 let frame = Frame::new(request, model, &id, created_s);
-                Some(Self::ResponsesAnthropic(responses_anthropic::Translator::new(frame)))
+                Some(Self::ResponsesAnthropic(Box::new(responses_anthropic::Translator::new(frame))))
             }
             _ => None,
         }
