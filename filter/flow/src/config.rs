@@ -67,7 +67,7 @@ impl Config {
     /// # Errors
     /// What is wrong, for Envoy's log: it refuses the update and keeps the old one.
     pub fn read(json: &[u8]) -> Result<Self, String> {
-        let config: Self = serde_json::from_slice(json).map_err(|error| format!("plugin configuration: {error}"))?;
+        let config: Self = crate::json::parse(json).map_err(|error| format!("plugin configuration: {error}"))?;
         if config.control_plane_cluster.is_empty() || config.internal_secret.is_empty() {
             return Err("plugin configuration: control_plane_cluster and internal_secret must not be empty".into());
         }

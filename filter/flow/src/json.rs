@@ -4,8 +4,10 @@
 //! strings and numbers stay as written, so that two numbers beyond a float's precision never count as one.
 
 use memchr::memchr2;
-use serde::de::IgnoredAny;
+use serde::Deserialize;
+use serde::de::{Error, IgnoredAny};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Deeper nesting is refused: providers refuse it too, and the walk recurses.
@@ -359,6 +361,22 @@ fn unescaped(literal: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(literal.trim_matches('"'))
     }
+}
+
+/// Reads a JSON document. By way of text, as everything else here is read: `serde_json` has code of its own for bytes, and a type that is
+/// read both ways is there twice.
+///
+/// # Errors
+/// It is not UTF-8, or not a `T`.
+pub fn parse<'a, T: Deserialize<'a>>(document: &'a [u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_str(std::str::from_utf8(document).map_err(Error::custom)?)
+}
+
+/// A map of these, the last of a name winning. `collect` and `from` would sort first, and each type's sort is 5 KB of code.
+pub fn map<K: Ord, V>(members: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, V> {
+    let mut map = BTreeMap::new();
+    map.extend(members);
+    map
 }
 
 #[cfg(test)]

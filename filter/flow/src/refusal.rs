@@ -170,7 +170,7 @@ impl Refusal {
 /// The code of an answer that [`Refusal::response`] made.
 #[must_use]
 pub fn code_of(response: &Response) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_slice(&response.body).ok()?;
+    let body: serde_json::Value = crate::json::parse(&response.body).ok()?;
     Some(body.get("error")?.get("code")?.as_str()?.to_owned())
 }
 

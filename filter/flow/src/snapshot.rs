@@ -1,5 +1,6 @@
 //! The catalog, indexed for look-ups.
 
+use crate::json;
 use proxium_wire::{Catalog, Endpoint, Model, Provider};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,11 +36,11 @@ impl Snapshot {
     /// Indexes a catalog. A model whose provider is missing is left out.
     #[must_use]
     pub fn new(revision: String, mut catalog: Catalog) -> Self {
-        let providers: BTreeMap<String, Provider> = catalog.providers.drain(..).map(|provider| (provider.name.clone(), provider)).collect();
+        let providers = json::map(catalog.providers.drain(..).map(|provider| (provider.name.clone(), provider)));
         let entry = |model: Model| {
             providers.get(&model.provider).map(|provider| (model.name.clone(), Rc::new(Entry { provider: provider.clone(), model })))
         };
-        let entries = catalog.models.drain(..).filter_map(entry).collect();
+        let entries = json::map(catalog.models.drain(..).filter_map(entry));
         Self { revision, catalog, entries }
     }
 

@@ -88,7 +88,7 @@ struct OutputDetails {
 /// `not_json`, `error_in_200`, or `no_message` for JSON without an array of content. Empty content is an answer: a model may end its
 /// turn without a word.
 pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
     if body.error.is_some() || body.kind.as_deref() == Some("error") {
         return Err("error_in_200");
     }
@@ -113,7 +113,7 @@ pub fn count_answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let count: Count = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    let count: Count = crate::json::parse(body).map_err(|_| "not_json")?;
     count.input_tokens.ok_or("no_count")?;
     Ok(Answer { usage: Some(Usage::default()), complete: true, ..Answer::default() })
 }

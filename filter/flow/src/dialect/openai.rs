@@ -86,7 +86,7 @@ struct OutputDetails {
 /// # Errors
 /// The word for what makes it no answer: `not_json`, `error_in_200`, `no_choices`.
 pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
     if body.error.is_some() {
         return Err("error_in_200");
     }

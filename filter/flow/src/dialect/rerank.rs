@@ -56,7 +56,7 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
     if body.error.is_some() {
         return Err("error_in_200");
     }

@@ -103,7 +103,7 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = serde_json::from_slice(body).map_err(|_| "not_json")?;
+    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
     let status = body.status.as_deref();
     if body.error.is_some() || status == Some("failed") {
         return Err("error_in_200");

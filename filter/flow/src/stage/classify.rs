@@ -218,7 +218,7 @@ pub fn read(provider: Dialect, body: &[u8]) -> Option<(String, Option<Usage>)> {
         text: Option<String>,
     }
     let usage = dialect::answer(provider, body).ok()?.usage;
-    let Body { choices, content } = serde_json::from_slice(body).ok()?;
+    let Body { choices, content } = crate::json::parse(body).ok()?;
     let said = choices.into_iter().filter_map(|choice| choice.message.content).chain(content.into_iter().filter_map(|block| block.text));
     Some((said.collect::<Vec<_>>().join(" "), usage))
 }

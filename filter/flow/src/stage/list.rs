@@ -90,7 +90,9 @@ fn names(opened: &Opened) -> BTreeSet<String> {
         let chain = chain(key, &controls.source, snapshot, name);
         entries(snapshot, &chain).any(|entry| allowed(key, &entry.model.name))
     };
-    models.chain(tiers).collect::<BTreeSet<_>>().into_iter().filter(reaches).collect()
+    let mut names = BTreeSet::new();
+    names.extend(models.chain(tiers).filter(reaches));
+    names
 }
 
 fn shown(opened: &Opened, name: &str) -> Value {

@@ -152,7 +152,7 @@ pub fn read(body: &[u8], count: usize) -> Option<(Vec<Vec<u8>>, Option<Usage>)> 
     struct Tokens {
         prompt_tokens: Option<u64>,
     }
-    let Body { mut data, usage } = serde_json::from_slice(body).ok()?;
+    let Body { mut data, usage } = crate::json::parse(body).ok()?;
     data.sort_by_key(|datum| datum.index);
     let has_direction = |vector: &[f32]| vector.iter().any(|number| *number != 0.0) && vector.iter().all(|number| number.is_finite());
     let usable = |datum: &Datum| datum.embedding.len() <= MAX_DIMENSIONS && has_direction(&datum.embedding);

@@ -2,6 +2,7 @@
 
 use super::node::{Members, members};
 use super::replay::{Json, write_pieces};
+use crate::json::map;
 use crate::sse;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -32,13 +33,13 @@ pub(super) fn replay(unary: &str) -> Option<Vec<u8>> {
 
     let end = OF_THE_END.map(|name| (name.to_owned(), message.get(name).map_or(Json::Value(Value::Null), |raw| Json::Raw(raw))));
     let usage = Json::Object(kept(&usage));
-    write(&mut out, "message_delta", [("delta".to_owned(), Json::Object(end.into())), ("usage".to_owned(), usage)]);
+    write(&mut out, "message_delta", [("delta".to_owned(), Json::Object(map(end))), ("usage".to_owned(), usage)]);
     write(&mut out, "message_stop", []);
     Some(out)
 }
 
 fn kept<'a>(members: &Members<'a>) -> Object<'a> {
-    members.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))).collect()
+    map(members.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))))
 }
 
 /// A block: what grows by deltas starts empty and comes in one delta, all else is there from its start.
@@ -47,7 +48,7 @@ fn block<'a>(out: &mut Vec<u8>, index: usize, block: &Members<'a>) -> Option<()>
     let mut deltas: Vec<Object<'a>> = Vec::new();
     let mut text = None;
     let mut delta = |kind: &str, name: &str, value: Json<'a>| {
-        deltas.push([("type".to_owned(), Json::Value(kind.into())), (name.to_owned(), value)].into());
+        deltas.push(map([("type".to_owned(), Json::Value(kind.into())), (name.to_owned(), value)]));
     };
     let kind: String = serde_json::from_str(block.get("type")?.get()).ok()?;
     match kind.as_str() {

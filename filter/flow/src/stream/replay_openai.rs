@@ -2,6 +2,7 @@
 
 use super::node::{Members, members};
 use super::replay::{Json, write_pieces};
+use crate::json::map;
 use crate::sse;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -41,7 +42,7 @@ impl<'a> Writer<'a> {
         let index = || choice.get("index").map_or(Json::Value(0.into()), |raw| Json::Raw(raw));
         let logprobs = choice.get("logprobs").copied();
         let (nulls, real) = (logprobs.filter(|raw| raw.get() == "null"), logprobs.filter(|raw| raw.get() != "null"));
-        let beside = |raw: Option<&'a RawValue>| raw.map(|raw| ("logprobs".to_owned(), Json::Raw(raw))).into_iter().collect::<Object<'a>>();
+        let beside = |raw: Option<&'a RawValue>| map(raw.map(|raw| ("logprobs".to_owned(), Json::Raw(raw))));
 
         // The first chunk says the role, that content will come, and what there is none of.
         let first = message.iter().filter_map(|(name, raw)| match (name.as_str(), raw.get()) {
@@ -49,14 +50,13 @@ impl<'a> Writer<'a> {
             ("content", json) if json.starts_with('"') => Some((name.clone(), Json::Value("".into()))),
             _ => None,
         });
-        self.chunk(index(), first.collect(), beside(nulls));
+        self.chunk(index(), map(first), beside(nulls));
 
         // Reasoning comes before what it led to.
-        let mut parts: Vec<_> =
-            message.iter().filter(|(name, raw)| !matches!((name.as_str(), raw.get()), ("role", _) | (_, "null" | "\"\""))).collect();
-        parts.sort_by_key(|(name, _)| !name.starts_with("reasoning"));
+        let parts = message.iter().filter(|(name, raw)| !matches!((name.as_str(), raw.get()), ("role", _) | (_, "null" | "\"\"")));
+        let (reasoning, others): (Vec<_>, Vec<_>) = parts.partition(|(name, _)| name.starts_with("reasoning"));
         let mut logprobs = real;
-        for (name, raw) in parts {
+        for (name, raw) in reasoning.into_iter().chain(others) {
             if name == "tool_calls" {
                 let calls: Vec<&RawValue> = serde_json::from_str(raw.get()).ok()?;
                 for (slot, call) in calls.into_iter().enumerate() {
@@ -69,7 +69,7 @@ impl<'a> Writer<'a> {
                 continue;
             }
             let of_text = matches!(name.as_str(), "content" | "refusal").then(|| logprobs.take()).flatten();
-            self.chunk(index(), [(name.clone(), Json::Raw(raw))].into(), beside(of_text));
+            self.chunk(index(), map([(name.clone(), Json::Raw(raw))]), beside(of_text));
         }
 
         let mut last = beside(logprobs);
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
     fn text(&mut self, choice_index: &impl Fn() -> Json<'a>, text: &RawValue) {
         let event = ["", "x"].map(|text| {
             let start = self.out.len();
-            self.chunk(choice_index(), [("content".to_owned(), Json::Value(text.into()))].into(), Object::new());
+            self.chunk(choice_index(), map([("content".to_owned(), Json::Value(text.into()))]), Object::new());
             self.out.split_off(start)
         });
         write_pieces(&mut self.out, text, event);
@@ -91,21 +91,21 @@ impl<'a> Writer<'a> {
 
     /// A call's name and its arguments come apart, as OpenAI sends them; what is no function comes whole.
     fn call(&mut self, choice_index: &impl Fn() -> Json<'a>, slot: usize, call: Members<'a>) {
-        let mut head: Object<'a> = call.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))).collect();
+        let mut head = map(call.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))));
         head.insert("index".into(), Json::Value(slot.into()));
         let function = call.get("function").and_then(|raw| members(raw.get()));
         let arguments = function.as_ref().and_then(|function| function.get("arguments").copied());
         if let (Some(function), Some(_)) = (function, arguments) {
-            let mut function: Object<'a> = function.into_iter().map(|(name, raw)| (name, Json::Raw(raw))).collect();
+            let mut function = map(function.into_iter().map(|(name, raw)| (name, Json::Raw(raw))));
             function.insert("arguments".into(), Json::Value("".into()));
             head.insert("function".into(), Json::Object(function));
         }
-        let delta = |call: Object<'a>| Object::from([("tool_calls".to_owned(), Json::List(vec![Json::Object(call)]))]);
+        let delta = |call: Object<'a>| map([("tool_calls".to_owned(), Json::List(vec![Json::Object(call)]))]);
         self.chunk(choice_index(), delta(head), Object::new());
         if let Some(arguments) = arguments.filter(|raw| raw.get() != "\"\"") {
-            let function = Json::Object([("arguments".to_owned(), Json::Raw(arguments))].into());
+            let function = Json::Object(map([("arguments".to_owned(), Json::Raw(arguments))]));
             let piece = [("index".to_owned(), Json::Value(slot.into())), ("function".to_owned(), function)];
-            self.chunk(choice_index(), delta(piece.into()), Object::new());
+            self.chunk(choice_index(), delta(map(piece)), Object::new());
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, choices: Vec<Json<'a>>, usage: Json<'a>) {
-        let mut chunk: Object<'a> = self.top.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))).collect();
+        let mut chunk = map(self.top.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))));
         chunk.insert("object".into(), Json::Value(json!("chat.completion.chunk")));
         chunk.insert("choices".into(), Json::List(choices));
         chunk.remove("usage");

@@ -34,8 +34,10 @@ impl Frame {
     #[must_use]
     pub fn new(request: &Document, model: &str, id: &str, created_s: u64) -> Self {
         let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-        let mut members: Map<String, Value> =
-            TOLD_AGAIN.iter().map(|(name, without)| ((*name).to_owned(), parsed(request.member(name).unwrap_or(without)))).collect();
+        let mut members = Map::new();
+        for (name, without) in TOLD_AGAIN {
+            members.insert(name.to_owned(), parsed(request.member(name).unwrap_or(without)));
+        }
         for (name, value) in [
             ("id", json!(id)),
             ("object", json!("response")),

@@ -26,7 +26,7 @@ struct Body {
 
 /// Reads `{"error": {…}}` (OpenAI, Anthropic), `{"error": "…"}`, `{"message": "…"}`, `{"detail": …}` (FastAPI) and plain text.
 pub(super) fn read(status: u16, body: &[u8]) -> Told {
-    let told = serde_json::from_slice::<Body>(body).ok().and_then(|body| {
+    let told = crate::json::parse::<Body>(body).ok().and_then(|body| {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let member = |name: &str| body.error.get(name).and_then(text);
         let message = member("message").or_else(|| text(&body.error)).or_else(|| text(&body.message)).or_else(|| match &body.detail {

@@ -4,6 +4,7 @@ use super::{Outgoing, openai_anthropic, openai_anthropic_stream, responses_opena
 use crate::refusal::Refusal;
 use crate::sse::{Event, Reader};
 use crate::stream::responses::Frame;
+use std::collections::BTreeSet;
 
 /// Translates a request.
 ///
@@ -13,9 +14,9 @@ pub fn request(body: &str, upstream_model: &str, max_output_tokens: u64, stream:
     let chat = responses_openai::as_chat(body, upstream_model, max_output_tokens, stream, true)?;
     let text = String::from_utf8_lossy(&chat.body);
     let mut messages = openai_anthropic::request(&text, upstream_model, max_output_tokens, stream)?;
-    messages.dropped.extend(chat.dropped);
-    messages.dropped.sort_unstable();
-    messages.dropped.dedup();
+    let mut dropped = BTreeSet::new();
+    dropped.extend(std::mem::take(&mut messages.dropped).into_iter().chain(chat.dropped));
+    messages.dropped.extend(dropped);
     Ok(messages)
 }
 

@@ -84,7 +84,7 @@ enum Block {
 /// `created_s` has no place in an Anthropic answer.
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Option<Vec<u8>> {
-    let completion: Completion<'_> = serde_json::from_slice(body).ok()?;
+    let completion: Completion<'_> = crate::json::parse(body).ok()?;
     let choice = completion.choices.into_iter().next().filter(|_| completion.error.is_none())?;
     let finish_reason = choice.finish_reason.unwrap_or_default();
     let is_refused = choice.message.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty());

@@ -85,7 +85,7 @@ struct Function {
 /// thinking have no place in an OpenAI answer.
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Option<Vec<u8>> {
-    let message: Message<'_> = serde_json::from_slice(body).ok()?;
+    let message: Message<'_> = crate::json::parse(body).ok()?;
     if message.error.is_some() {
         return None;
     }

@@ -122,9 +122,10 @@ pub(super) fn read<'a>(messages: &[&'a RawValue], dropped: &mut Dropped) -> Resu
             _ => turns.push((role, blocks)),
         }
     }
-    let turn = |(role, mut blocks): (Role, Vec<Block<'a>>)| {
+    let turn = |(role, blocks): (Role, Vec<Block<'a>>)| {
         // Anthropic wants the results first; the order is otherwise kept.
-        blocks.sort_by_key(|block| !matches!(block, Block::ToolResult { .. }));
+        let (mut blocks, others): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| matches!(block, Block::ToolResult { .. }));
+        blocks.extend(others);
         Content::of(blocks).map(|content| Turn { role, content })
     };
     let turns: Vec<Turn<'a>> = turns.into_iter().filter_map(turn).collect();

@@ -47,7 +47,7 @@ struct Function<'a> {
 /// Translates a whole answer. `None` if it is none.
 #[must_use]
 pub fn answer(body: &[u8], frame: Frame) -> Option<Vec<u8>> {
-    let completion: Completion<'_> = serde_json::from_slice(body).ok()?;
+    let completion: Completion<'_> = crate::json::parse(body).ok()?;
     let choice = completion.choices.into_iter().next()?;
     let unique = frame.id.strip_prefix("resp_").unwrap_or(&frame.id);
     let (status, incomplete) = ended(choice.finish_reason.as_deref().unwrap_or_default());
