@@ -1,6 +1,6 @@
 //! Answers kept in the worker: a hot exact hit needs no word to anybody.
 //!
-//! An entry comes from a free hit in Redis, ends with it at the latest, and is asked for again after [`FRESH_MS`] whatever happens. The
+//! An entry comes from a free hit in Redis, ends with it at the latest, and is asked for again after a minute whatever happens. The
 //! snapshot poll tells which to forget before that. The look-up compares the whole key material; its hash is keyed with random bytes, so
 //! that no client can choose what collides.
 

@@ -1,6 +1,6 @@
 //! A stream through Envoy's router: the attempts are planned ahead, and the router fails over until the first event.
 //!
-//! The upstream filter rewrites each attempt by its [`Hop`], holds a 200 until its first event, and reports what it saw. Where the router
+//! The upstream filter rewrites each attempt by its [`Hop`](crate::hop::Hop), holds a 200 until its first event, and reports what it saw. Where the router
 //! cannot go on (no healthy upstream, overflow), the rest of the plan is called by callouts.
 
 use super::attempt::{self, CLAIM_SLACK_MS, Permitted, TIMER_SLACK_MS, credential_refused, permitted};
