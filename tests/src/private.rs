@@ -29,8 +29,7 @@ pub fn prompt(text: &str) {
 
 /// What a log holds that it must not, if anything.
 pub fn leak(log: &str) -> Option<String> {
-    let secret = |text: &&str| PREFIXES.iter().any(|prefix| log.contains(prefix)) && is_key(text);
-    let key = log.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').find(secret);
+    let key = log.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').find(|word| is_key(word));
     let fixed = CREDENTIALS.iter().map(|(_, value)| *value).chain([ADMIN_TOKEN, INTERNAL_SECRET, ANSWER]);
     let fixed = fixed.chain(SEAL_KEY.split_once(':').map(|(_, digits)| digits));
     let found = key.or_else(|| fixed.into_iter().find(|text| log.contains(text))).map(str::to_owned);
