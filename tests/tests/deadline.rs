@@ -85,7 +85,7 @@ async fn a_deadline_bounds_the_whole_chain_and_a_short_one_of_the_caller_is_paid
     // What the last entry says after such a cut does not undo it: the first provider may have worked.
     let key = counted_key(&stack).await;
     stack.mocks.second.next("m2", [Behaviour::status(400)]);
-    let (refused, _) = timed(&stack, &key, "fast", Some(1_000)).await;
+    let (refused, _) = timed(&stack, &key, "fast", Some(3_000)).await;
     assert_eq!(refused.status, 400);
     let record = only_record(&stack, &key).await;
     assert_eq!([&record["model"], &record["abandoned"], &record["cost_nano_usd"]], ["m1", "1", "21000"]);

@@ -195,10 +195,8 @@ async fn no_other_path_or_method_reaches_a_provider() {
         ];
         calls.extend(
             [
-                "/v1/embeddings",
-                "/v1/responses",
-                "/v1/moderations",
-                "/v1/rerank",
+                "/v1/embeddings/x",
+                "/v1/responses/resp_1",
                 "/v1/completions",
                 "/v1/files",
                 "/v1/audio/speech",
