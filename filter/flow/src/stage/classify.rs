@@ -16,7 +16,7 @@ use crate::world::World;
 use prost::Message;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
-use proxium_wire::{AdmitReply, AdmitRequest, Alternative, Classifier, Dialect, HOLD_GRACE_MS, Hold, Store, StoredAnswer, Usage, path};
+use proxium_wire::{AdmitReply, Alternative, Classifier, Dialect, Hold, Store, StoredAnswer, Usage};
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -43,21 +43,8 @@ pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
         providers: vec![entry.provider.name.clone()],
         ..Alternative::default()
     };
-    let request = AdmitRequest {
-        id: side::id(&call, Purpose::Classify),
-        project: call.key.project.clone(),
-        key_id: call.key.key_id.clone(),
-        source: call.controls.source.clone(),
-        call: proxium_wire::Call { resolved_model: entry.model.name.clone(), ..call.facts() },
-        normal,
-        hold_ms: left_ms + HOLD_GRACE_MS,
-        side_call: true,
-        beside: Some(beside),
-        ..AdmitRequest::default()
-    };
-    let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
-    let callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
-    Turn::wait(Stage::Classifying(call), Effect::Call(callout))
+    let admission = side::admission(&call, Purpose::Classify, &entry, normal, Some(beside), left_ms, world);
+    Turn::wait(Stage::Classifying(call), admission)
 }
 
 /// Takes the tier as it was, or asks the classifier.

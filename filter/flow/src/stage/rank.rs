@@ -15,10 +15,7 @@ use crate::snapshot::Entry;
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
-use proxium_wire::{
-    AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest, Store,
-    StoredAnswer, path,
-};
+use proxium_wire::{AdmitReply, Alternative, Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest, Store, StoredAnswer, path};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
@@ -52,21 +49,9 @@ pub fn enter(mut call: Box<Call>, choice: Choice, world: &impl World) -> Turn {
         providers: vec![entry.provider.name.clone()],
         ..Alternative::default()
     };
-    let request = AdmitRequest {
-        id: side::id(&call, Purpose::Rank),
-        project: call.key.project.clone(),
-        key_id: call.key.key_id.clone(),
-        source: call.controls.source.clone(),
-        call: proxium_wire::Call { resolved_model: entry.model.name.clone(), ..call.facts() },
-        normal,
-        hold_ms: left_ms + HOLD_GRACE_MS,
-        side_call: true,
-        ..AdmitRequest::default()
-    };
+    let admission = side::admission(&call, Purpose::Rank, &entry, normal, None, left_ms, world);
     call.choice = Some(choice);
-    let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
-    let callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
-    Turn::wait(Stage::Ranking(call), Effect::Call(callout))
+    Turn::wait(Stage::Ranking(call), admission)
 }
 
 /// Takes the question's vector as it was, or has it made.

@@ -6,6 +6,7 @@ use super::call::Call;
 use super::outcome::{ByStatus, Miss, by_status, retry_after_ms, timeout_outcome};
 use super::{attempt, classify, near, rank};
 use crate::breaker::{Lane, Outcome, Permit};
+use crate::control_plane;
 use crate::flow::{Effect, Stage, Turn};
 use crate::hop::credential_header;
 use crate::message::{Callout, Failure, Headers, Reply};
@@ -14,7 +15,10 @@ use crate::snapshot::Entry;
 use crate::told::Told;
 use crate::world::World;
 use proxium_wire::settlement::End;
-use proxium_wire::{Admitted, Attempt, Dialect, Endpoint, Hold, OwnCredential, Release, Settle, Settlement, Usage};
+use proxium_wire::{
+    AdmitRequest, Admitted, Alternative, Attempt, Dialect, Endpoint, HOLD_GRACE_MS, Hold, OwnCredential, Release, Settle, Settlement,
+    Usage, path,
+};
 use std::rc::Rc;
 
 /// What a side call is for.
@@ -81,6 +85,33 @@ pub fn hold(entry: &Entry, input_tokens: u64, output_tokens: u64) -> Hold {
 #[must_use]
 pub fn id(call: &Call, purpose: Purpose) -> String {
     format!("{}_{}", call.head.request_id, purpose.name())
+}
+
+/// Asks for the money of an ask that is made before the call's own admission; `beside` it, the call's own hold must fit, too.
+pub fn admission(
+    call: &Call,
+    purpose: Purpose,
+    entry: &Entry,
+    normal: Alternative,
+    beside: Option<Hold>,
+    left_ms: u64,
+    world: &impl World,
+) -> Effect {
+    let request = AdmitRequest {
+        id: id(call, purpose),
+        project: call.key.project.clone(),
+        key_id: call.key.key_id.clone(),
+        source: call.controls.source.clone(),
+        call: proxium_wire::Call { resolved_model: entry.model.name.clone(), ..call.facts() },
+        normal,
+        hold_ms: left_ms + HOLD_GRACE_MS,
+        side_call: true,
+        beside,
+        ..AdmitRequest::default()
+    };
+    let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
+    let traceparent = call.head.headers.get("traceparent");
+    Effect::Call(control_plane::callout(world.config(), path::ADMIT, traceparent, &request, timeout_ms))
 }
 
 /// A side call that waits for its provider.
