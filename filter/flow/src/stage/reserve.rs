@@ -64,7 +64,7 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
             beside.into_iter().fold(call.next(world), Turn::and)
         }
         Some(Outcome::Embed(admitted)) => near::embed(call, &admitted, world),
-        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(refused)),
+        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(Box::new(refused))),
         Some(Outcome::InvalidKey(())) => {
             world.learn_key(call.key_hash, None, world.now_ms());
             call.refuse(&Refusal::InvalidKey)
