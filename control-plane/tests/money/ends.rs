@@ -3,7 +3,7 @@
 use crate::world::{KEY, NOON, World, ms, settled};
 use fred::prelude::*;
 use proxium::store::name;
-use proxium_wire::{Limit, admit_reply::Outcome, settlement::End};
+use proxium_wire::{Limit, settlement::End};
 
 #[tokio::test]
 async fn a_settlement_replaces_the_hold_by_what_was_used() {
@@ -274,13 +274,4 @@ async fn a_settlement_of_a_deleted_project_is_dropped() {
     let () = world.client.del(vec![name::project(&world.project), name::state(&world.project)]).await.unwrap();
     world.settle("a", (7, 5), 640).await;
     assert_eq!(world.ledger().await.len(), 0);
-}
-
-#[tokio::test]
-async fn scripts_that_redis_forgot_are_loaded_again() {
-    let world = World::on(std::sync::Arc::new(crate::redis::Redis::start(&["--save", ""]))).await;
-    world.admitted(&world.call("a")).await;
-    let () = world.client.script_flush(false).await.unwrap();
-    world.settle("a", (7, 5), 640).await;
-    assert!(matches!(world.admit(&world.call("b")).await, Outcome::Admitted(_)));
 }

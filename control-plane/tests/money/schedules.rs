@@ -1,6 +1,5 @@
 //! Random schedules of everything that can happen to calls, on a real Redis: whatever the order, the books agree.
 
-use crate::redis::Redis;
 use crate::world::{KEY, NOON, World, ms, settled};
 use fred::prelude::*;
 use proptest::prelude::*;
@@ -223,14 +222,14 @@ async fn run(schedule: Vec<Step>) {
 
 #[test]
 fn whatever_the_order_the_books_agree_and_no_limit_is_passed() {
-    let redis = Redis::shared();
+    let home = crate::home();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { cases: 200, max_shrink_iters: 200, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: crate::SCHEDULES, max_shrink_iters: 200, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&prop::collection::vec(step(), 1..60), |schedule| {
             runtime.block_on(run(schedule));
             Ok(())
         })
         .unwrap();
-    drop(redis);
+    drop(home);
 }
