@@ -117,8 +117,14 @@ impl World {
     }
 
     pub fn end(&self, id: &str, source: &str, end: End) -> SettleRequest {
-        let settlement =
-            Settlement { id: id.into(), project: self.project.clone(), key_id: KEY.into(), source: source.into(), end: Some(end) };
+        let settlement = Settlement {
+            id: id.into(),
+            project: self.project.clone(),
+            key_id: KEY.into(),
+            source: source.into(),
+            end: Some(end),
+            side_call: false,
+        };
         SettleRequest { settlements: vec![settlement] }
     }
 

@@ -89,6 +89,7 @@ fn hits_and_purges_keep_their_bytes() {
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Hits(Hits { call, model: "m".into(), count: 9 })),
+        side_call: false,
     };
     assert_eq!(hex(&hits.encode_to_vec()), "0a01621201701a016be2080c0a05080112016112016d1809");
     let purge = What::Purge(Purge { project: "p".into(), model: "m".into(), request_id: "r".into() });
@@ -98,14 +99,17 @@ fn hits_and_purges_keep_their_bytes() {
 
 #[test]
 fn a_release_keeps_its_bytes() {
-    let release = Settlement {
+    let mut release = Settlement {
         id: "r".into(),
         project: "p".into(),
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Release(proxium_wire::Release {})),
+        side_call: false,
     };
     assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200");
+    release.side_call = true;
+    assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200c00c01");
 }
 
 #[test]
