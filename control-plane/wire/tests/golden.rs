@@ -125,6 +125,6 @@ fn a_group_keeps_its_bytes() {
     let call = |body: u8, traceparent: &str| GroupedCall { body: vec![body], traceparent: traceparent.into() };
     let request = GroupRequest { path: "/v1/admit".into(), calls: vec![call(0xff, "t"), call(0xfe, "")] };
     assert_eq!(hex(&request.encode_to_vec()), "0a092f76312f61646d6974".to_owned() + "12060a01ff120174" + "12030a01fe");
-    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff] }] };
-    assert_eq!(hex(&reply.encode_to_vec()), "0a0608c8011201ff");
+    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff], alone: true }] };
+    assert_eq!(hex(&reply.encode_to_vec()), "0a0808c8011201ff1801");
 }
