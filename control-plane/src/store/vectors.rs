@@ -45,14 +45,18 @@ pub fn set_of(partition: &[u8], question: &str) -> Option<String> {
     Some(hex::encode(Sha256::new().chain_update(partition).chain_update(reading).finalize()))
 }
 
-/// Whether this Redis has vector sets: those of version 8 do.
+/// Whether this Redis has vector sets: those of version 8 do. The command is tried, on a set that is not there: neither a version nor a list
+/// of commands tells of others' servers, or of what this user may do.
 ///
 /// # Errors
 /// Redis cannot answer.
 pub async fn supported(cache: &Client) -> Result<bool, StoreError> {
-    let command = CustomCommand::new_static("COMMAND", ClusterHash::Random, false);
-    let known: Value = cache.custom(command, vec!["INFO", "VADD"]).await?;
-    Ok(known.into_array().first().is_some_and(|command| !command.is_null()))
+    let tried: Result<Value, _> = cache.custom(command("VSIM"), vec![name::vector_set("none", "none").as_str(), "ELE", "none"]).await;
+    match tried {
+        Ok(_) => Ok(true),
+        Err(error) if ["ERR unknown command", "NOPERM"].iter().any(|no| error.details().starts_with(no)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Forgets all vectors of a project.
