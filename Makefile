@@ -21,11 +21,11 @@ clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_c
 	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent \
 	PROXIUM_CHROMIUM=$$chromium PROXIUM_BROWSER=$$browser PROXIUM_MINILM=$$minilm
 
-.PHONY: help build run up down test test-unit test-wasm test-e2e test-chaos bench check
+.PHONY: help build run up down env test test-unit test-wasm test-e2e test-chaos bench check
 
 help: ## This list
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
-	@echo "  PORT=10000 ADMIN_PORT=10001 CATALOG=file.yaml REDIS_URL=redis://… PROXIUM_ADMIN_TOKEN=… change run, up and down."
+	@echo "  PORT=10000 ADMIN_PORT=10001 CATALOG=file.yaml REDIS_URL=redis://… PROXIUM_ADMIN_TOKEN=… change run, up, down and env."
 
 build: ## Build the control plane and the filter
 	@.dev/tools wasm >/dev/null
@@ -45,6 +45,9 @@ up: build ## The same in the background
 
 down: ## Stop what `make up` started
 	@.dev/stack down
+
+env: ## Names what runs, for the shell that evaluates it
+	@.dev/stack env
 
 test: test-unit test-wasm test-e2e ## All tests
 
