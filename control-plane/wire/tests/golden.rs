@@ -2,8 +2,9 @@
 
 use prost::Message;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Change, Hit, Hits, Hold, Limit, Provider, Purge, RateLimit, Refused,
-    ResponseOwner, Settle, Settlement, StoredAnswer, Window, admit_reply, change::What, settlement,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Change, GroupReply, GroupRequest, GroupedAnswer, GroupedCall, Hit, Hits, Hold,
+    Limit, Provider, Purge, RateLimit, Refused, ResponseOwner, Settle, Settlement, StoredAnswer, Window, admit_reply, change::What,
+    settlement,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -117,4 +118,13 @@ fn a_response_and_its_owner_keep_their_bytes() {
     assert!(hex(&settle.encode_to_vec()).ends_with("c2070172c80701"));
     let provider = Provider { chat_only: true, ..Provider::default() };
     assert_eq!(hex(&provider.encode_to_vec()), "c00701");
+}
+
+#[test]
+fn a_group_keeps_its_bytes() {
+    let call = |body: u8, traceparent: &str| GroupedCall { body: vec![body], traceparent: traceparent.into() };
+    let request = GroupRequest { path: "/v1/admit".into(), calls: vec![call(0xff, "t"), call(0xfe, "")] };
+    assert_eq!(hex(&request.encode_to_vec()), "0a092f76312f61646d6974".to_owned() + "12060a01ff120174" + "12030a01fe");
+    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff] }] };
+    assert_eq!(hex(&reply.encode_to_vec()), "0a0608c8011201ff");
 }
