@@ -77,12 +77,19 @@ impl Drop for Made {
     fn drop(&mut self) {
         if self.state().exists() {
             self.make("down").output().expect("make");
-            if std::thread::panicking() {
-                for name in ["redis", "mock-provider", "control-plane", "envoy"] {
-                    eprintln!("---- {name}\n{}", std::fs::read_to_string(self.state().join(format!("{name}.log"))).unwrap_or_default());
+            let read = |name: &str| std::fs::read_to_string(self.state().join(name)).unwrap_or_default();
+            let logs = ["redis", "mock-provider", "control-plane", "envoy"].map(|name| (name, read(&format!("{name}.log"))));
+            let secrets = ["demo-key", "admin-token", "internal-secret", "seal-key"].map(|name| (name, read(name)));
+            std::fs::remove_dir_all(self.state()).ok();
+            for (name, log) in logs {
+                if std::thread::panicking() {
+                    eprintln!("---- {name}\n{log}");
+                    continue;
+                }
+                for (what, secret) in secrets.iter().filter(|(_, secret)| !secret.is_empty()) {
+                    assert!(!log.contains(secret.trim()), "the {what} is in the log of {name}");
                 }
             }
-            std::fs::remove_dir_all(self.state()).ok();
         }
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use proxium::mock_provider::{Behaviour, Gate, Mock, Steps};
-use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Response, Stack, Stream, binaries, chat, eventually, streamed};
+use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Mocks, Response, Stack, Stream, binaries, catalog, chat, eventually, streamed};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -135,7 +135,9 @@ async fn long_streams(stack: &Stack, key: &Key) -> Vec<(Steps, Stream)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
-    let mut stack = Stack::start().await;
+    // The long calls last as long as the load, which on a busy machine is longer than their model's 30 s.
+    let patient = |mocks: &Mocks| catalog::three_providers(mocks).replace("timeout: 30s", "timeout: 200s");
+    let mut stack = Stack::builder().catalog(patient).start().await;
     let key = stack.key().await;
     let fourth = Mock::start(([127, 0, 0, 1], 0).into()).expect("a mock provider");
     let (gate, long) = long_calls(&stack, &key).await;

@@ -42,7 +42,7 @@ function replace(old, fresh) {
 
 async function refresh() {
   if (document.visibilityState !== "visible") return;
-  const answer = await fetch(location.href, { redirect: "error" });
+  const answer = await fetch(location.href, { redirect: "manual" }); // to the login: not ok either
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const old of document.querySelectorAll("[data-live]")) {
