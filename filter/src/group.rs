@@ -9,14 +9,14 @@ use crate::host;
 use crate::request::Request;
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{callout, read};
-use proxium_flow::message::{Answer, Callout, Headers, Reply};
-use proxium_wire::{GroupReply, GroupRequest, GroupedCall, path};
+use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply};
+use proxium_wire::{GroupReply, GroupRequest, GroupedAnswer, GroupedCall, path};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Weak;
 
-/// Each may be answered with a stored answer of 2 MiB, and Envoy keeps at most 32 MiB of an answer.
-const MAX_CALLS: usize = 12;
+/// So many go together, at most.
+const MAX_CALLS: usize = 64;
 /// Settlements carry answers to store.
 const MAX_BYTES: usize = 4 << 20;
 
@@ -34,7 +34,7 @@ pub struct Group {
     queue: Option<u32>,
     woken: Cell<bool>,
     waiting: RefCell<Vec<(Callout, Waiter)>>,
-    flights: RefCell<BTreeMap<u32, Vec<Waiter>>>,
+    flights: RefCell<BTreeMap<u32, Vec<(Callout, Waiter)>>>,
     passed_on: RefCell<BTreeMap<u32, Waiter>>,
 }
 
@@ -65,11 +65,16 @@ impl Group {
         }
         let mut waiting = self.waiting.take();
         while !waiting.is_empty() {
-            let (callouts, waiters): (Vec<_>, Vec<_>) = next(&mut waiting).into_iter().unzip();
-            match host::dispatch(&together(callouts, config)) {
-                Some(token) => drop(self.flights.borrow_mut().insert(token, waiters)),
-                None => waiters.iter().for_each(|waiter| self.with(waiter, Request::not_sent)),
-            }
+            let group = next(&mut waiting);
+            self.fly(&together(&group, config), group);
+        }
+    }
+
+    /// Sends a callout for all of these.
+    fn fly(&self, callout: &Callout, group: Vec<(Callout, Waiter)>) {
+        match host::dispatch(callout) {
+            Some(token) => drop(self.flights.borrow_mut().insert(token, group)),
+            None => group.iter().for_each(|(_, waiter)| self.with(waiter, |request| request.replied(Reply::Failed(Failure::Connect)))),
         }
     }
 
@@ -80,10 +85,13 @@ impl Group {
             self.with(&waiter, |request| request.landed(token, num_headers, body_size));
             return true;
         }
-        let Some(waiters) = self.flights.borrow_mut().remove(&token) else { return false };
-        let answers = apart(host::reply(num_headers, body_size), waiters.len());
-        for (waiter, reply) in waiters.iter().zip(answers) {
-            self.with(waiter, |request| request.replied(reply));
+        let Some(group) = self.flights.borrow_mut().remove(&token) else { return false };
+        let replies = apart(host::reply(num_headers, body_size), group.len());
+        for ((callout, waiter), reply) in group.into_iter().zip(replies) {
+            match reply {
+                Some(reply) => self.with(&waiter, |request| request.replied(reply)),
+                None => self.fly(&callout.clone(), vec![(callout, waiter)]),
+            }
         }
         true
     }
@@ -123,28 +131,27 @@ fn path_of(callout: &Callout) -> &str {
 }
 
 /// One callout of all; one alone goes as it is.
-fn together(mut callouts: Vec<Callout>, config: &Config) -> Callout {
-    if callouts.len() == 1
-        && let Some(alone) = callouts.pop()
-    {
-        return alone;
-    }
-    let path = callouts.first().map(path_of).unwrap_or_default().to_owned();
-    let timeout_ms = callouts.first().map_or(0, |first| first.timeout_ms);
-    let call = |callout: Callout| {
-        let traceparent = callout.headers.get("traceparent").unwrap_or_default().to_owned();
-        GroupedCall { body: callout.body, traceparent }
+fn together(group: &[(Callout, Waiter)], config: &Config) -> Callout {
+    let (path, timeout_ms) = match group {
+        [(alone, _)] => return alone.clone(),
+        [(first, _), ..] => (path_of(first).to_owned(), first.timeout_ms),
+        [] => Default::default(),
     };
-    let request = GroupRequest { path, calls: callouts.into_iter().map(call).collect() };
-    callout(config, path::GROUP, None, &request, timeout_ms)
+    let call = |(callout, _): &(Callout, Waiter)| {
+        let traceparent = callout.headers.get("traceparent").unwrap_or_default().to_owned();
+        GroupedCall { body: callout.body.clone(), traceparent }
+    };
+    callout(config, path::GROUP, None, &GroupRequest { path, calls: group.iter().map(call).collect() }, timeout_ms)
 }
 
-/// To each of `count` callers the answer that is its own; what is no answer to a group is one to each of them.
-fn apart(reply: Reply, count: usize) -> Vec<Reply> {
+/// To each of `count` callers the answer that is its own; nothing to one who is to ask alone. What is no answer to a group is one to each
+/// of them.
+fn apart(reply: Reply, count: usize) -> Vec<Option<Reply>> {
     let group = (count > 1).then(|| read::<GroupReply>(&reply)).flatten().filter(|group| group.answers.len() == count);
-    let Some(group) = group else { return vec![reply; count] };
-    let answer = |answer: proxium_wire::GroupedAnswer| {
-        Reply::Answer(Answer { status: u16::try_from(answer.status).unwrap_or_default(), headers: Headers::new(), body: answer.body })
+    let Some(group) = group else { return vec![Some(reply); count] };
+    let reply = |answer: GroupedAnswer| {
+        let status = u16::try_from(answer.status).unwrap_or_default();
+        (!answer.alone).then(|| Reply::Answer(Answer { status, headers: Headers::new(), body: answer.body }))
     };
-    group.answers.into_iter().map(answer).collect()
+    group.answers.into_iter().map(reply).collect()
 }

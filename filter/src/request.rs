@@ -211,11 +211,6 @@ impl Request {
         self.take(size, || reply);
     }
 
-    /// The call that was to go with others could not be sent.
-    pub fn not_sent(&mut self) {
-        self.replied(Reply::Failed(Failure::Connect));
-    }
-
     fn take(&mut self, size: usize, reply: impl FnOnce() -> Reply) {
         let Some(pending) = self.pending.take() else { return };
         if !self.hold((size as u64).saturating_mul(COPIES)) {

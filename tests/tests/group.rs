@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
-use proxium::mock_provider::ANY;
+use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Stack, chat, eventually};
 use serde_json::json;
 
@@ -73,5 +73,19 @@ async fn without_a_control_plane_each_is_told_so() {
     stack.control_planes[0].kill();
     for answer in stack.all_at_once((0..CALLS).map(|number| call(&key, number))).await {
         assert_eq!(answer.expect(503).code(), "control_plane_unavailable");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_too_large_to_travel_together_come_alone() {
+    let stack = Stack::builder().concurrency(1).render("--l1-mib", "0").start().await;
+    let key = stack.key().await;
+    let text = "word ".repeat(300_000);
+    stack.mocks.first.next("m1", [Behaviour::answer().text(&text)]);
+    let first = stack.call(&call(&key, 0)).await.expect(200);
+    stack.kept(&key.project, &first).await;
+    for answer in stack.all_at_once((0..40).map(|_| call(&key, 0))).await {
+        let answer = answer.expect(200);
+        assert_eq!((answer.header("x-proxium-cache"), &answer.json()["choices"][0]["message"]["content"]), (Some("hit"), &json!(text)));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use proxium::mock_provider::{Behaviour, Gate, Mock, Steps};
-use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Mocks, Response, Stack, Stream, binaries, catalog, chat, eventually, streamed};
+use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Response, Stack, Stream, binaries, catalog, chat, eventually, streamed};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ impl Load {
     }
 }
 
+/// One whose long calls do not come to their deadline on a busy machine.
+async fn patient() -> Stack {
+    Stack::builder().catalog(|mocks| catalog::three_providers(mocks).replace("timeout: 30s", "timeout: 100s")).start().await
+}
+
 /// Ten calls that last until the gate opens.
 async fn long_calls(stack: &Stack, key: &Key) -> (Gate, Vec<Running>) {
     let gate = stack.mocks.second.gate();
@@ -103,7 +108,7 @@ fn other_filter(stack: &Stack, number: u8) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_reloads_of_the_configuration_under_load_fail_no_call() {
-    let mut stack = Stack::start().await;
+    let mut stack = patient().await;
     let key = stack.key().await;
     let (gate, long) = long_calls(&stack, &key).await;
     let load = Load::on(&stack, &key);
@@ -135,9 +140,7 @@ async fn long_streams(stack: &Stack, key: &Key) -> Vec<(Steps, Stream)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
-    // The long calls last as long as the load, which on a busy machine is longer than their model's 30 s.
-    let patient = |mocks: &Mocks| catalog::three_providers(mocks).replace("timeout: 30s", "timeout: 200s");
-    let mut stack = Stack::builder().catalog(patient).start().await;
+    let mut stack = patient().await;
     let key = stack.key().await;
     let fourth = Mock::start(([127, 0, 0, 1], 0).into()).expect("a mock provider");
     let (gate, long) = long_calls(&stack, &key).await;

@@ -1,6 +1,6 @@
 //! Calls that travel together.
 
-/// Calls of one path of many clients in one message. Each is answered as if it came alone; a slow one keeps the others waiting.
+/// Calls of one path of many clients in one message. Each is answered as if it came alone.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct GroupRequest {
     /// One of [`crate::path`]'s.
@@ -39,4 +39,7 @@ pub struct GroupedAnswer {
     /// The message, or why there is none.
     #[prost(bytes = "vec", tag = "2")]
     pub body: Vec<u8>,
+    /// There is no answer: this one took longer than the others can wait, or its answer was too large. It may be asked again by itself.
+    #[prost(bool, tag = "3")]
+    pub alone: bool,
 }

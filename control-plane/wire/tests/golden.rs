@@ -90,6 +90,7 @@ fn hits_and_purges_keep_their_bytes() {
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Hits(Hits { call, model: "m".into(), count: 9 })),
+        side_call: false,
     };
     assert_eq!(hex(&hits.encode_to_vec()), "0a01621201701a016be2080c0a05080112016112016d1809");
     let purge = What::Purge(Purge { project: "p".into(), model: "m".into(), request_id: "r".into() });
@@ -99,14 +100,17 @@ fn hits_and_purges_keep_their_bytes() {
 
 #[test]
 fn a_release_keeps_its_bytes() {
-    let release = Settlement {
+    let mut release = Settlement {
         id: "r".into(),
         project: "p".into(),
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Release(proxium_wire::Release {})),
+        side_call: false,
     };
     assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200");
+    release.side_call = true;
+    assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200c00c01");
 }
 
 #[test]
@@ -125,6 +129,6 @@ fn a_group_keeps_its_bytes() {
     let call = |body: u8, traceparent: &str| GroupedCall { body: vec![body], traceparent: traceparent.into() };
     let request = GroupRequest { path: "/v1/admit".into(), calls: vec![call(0xff, "t"), call(0xfe, "")] };
     assert_eq!(hex(&request.encode_to_vec()), "0a092f76312f61646d6974".to_owned() + "12060a01ff120174" + "12030a01fe");
-    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff] }] };
-    assert_eq!(hex(&reply.encode_to_vec()), "0a0608c8011201ff");
+    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff], alone: true }] };
+    assert_eq!(hex(&reply.encode_to_vec()), "0a0808c8011201ff1801");
 }

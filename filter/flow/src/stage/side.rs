@@ -182,6 +182,7 @@ fn settlement(call: &Call, purpose: Purpose, end: End) -> Settlement {
         key_id: call.key.key_id.clone(),
         source: call.controls.source.clone(),
         end: Some(end),
+        side_call: true,
     }
 }
 
