@@ -259,7 +259,7 @@ impl Metric {
         Self(hostcalls::define_metric(MetricType::Histogram, name).ok())
     }
 
-    /// Records a value of a histogram.
+    /// Records a value of a histogram; sets a gauge.
     pub fn record(&self, value: u64) {
         if let Some(id) = self.0 {
             let _ = hostcalls::record_metric(id, value);

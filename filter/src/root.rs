@@ -11,6 +11,7 @@ use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
 use proxium_flow::message::Reply;
+use proxium_flow::world::World;
 use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, metric, path};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
@@ -28,6 +29,7 @@ pub struct Root {
     host: Option<Rc<Host>>,
     poll: Option<(u32, Option<ControlCall>)>,
     next_poll_ms: u64,
+    next_gauges_ms: u64,
     metrics: Option<Metrics>,
 }
 
@@ -48,6 +50,13 @@ impl Root {
         let request = SnapshotRequest { catalog_revision, cursor, breakers, node };
         let callout = callout(&host.config, path::SNAPSHOT, None, &request, TIMEOUT_MS);
         self.poll = host::dispatch(&callout).map(|token| (token, ControlCall::of(&callout, &host.config.control_plane_cluster)));
+    }
+
+    fn tell_breakers(&mut self, host: &Host, now_ms: u64) {
+        if let Some(snapshot) = host.snapshot().filter(|_| now_ms >= self.next_gauges_ms) {
+            self.next_gauges_ms = now_ms.saturating_add(POLL_MS);
+            breakers::tell(snapshot.all().map(|entry| entry.provider.name.as_str()), now_ms);
+        }
     }
 
     fn drain(&self, host: &Host, now_ms: u64) {
@@ -150,6 +159,7 @@ impl RootContext for Root {
         if let Some(host) = self.host.clone() {
             let now_ms = host::now_ms();
             self.poll(&host, now_ms);
+            self.tell_breakers(&host, now_ms);
             Self::inherit(&host, now_ms);
             self.drain(&host, now_ms);
             host.group.send(&host.config);

@@ -186,6 +186,8 @@ pub mod name {
         memories(owner) = "memories:{}";
         /// Vector set of an owner's memories by their ids, by the vectors of one model (cache Redis).
         memory_vectors(owner, model) = "memories:vectors:{}:{}";
+        /// Set of the vector sets of memories there may be, `<owner>:<model>` (cache Redis).
+        memory_vector_sets() = "memories:vectors";
         /// Hash of all memories' ids to their owners.
         memory_owners() = "memories";
         /// Hash of owners to how often memories of theirs were deleted.
@@ -206,9 +208,9 @@ pub mod name {
         answers() = "answers";
         /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
         answers_of(owner) = "answers:of:{}";
-        /// Vector set of the questions of a partition, by the exact keys of their answers (cache Redis).
-        vector_set(partition) = "vectors:{}";
-        /// Sorted set by expiry of all vectors, `<partition>|<exact key>` (cache Redis).
+        /// Vector set of questions that may be compared, by the exact keys of their answers (cache Redis).
+        vector_set(set) = "vectors:{}";
+        /// Sorted set by expiry of all vectors, `<set>|<exact key>` (cache Redis).
         vectors() = "vectors";
     }
 }
