@@ -5,11 +5,14 @@
 
 use super::vectors::{self, Neighbour, Vectors};
 use super::{StoreError, memories, name};
+use fred::interfaces::ClusterInterface;
 use fred::prelude::*;
-use fred::types::{Expiration, ExpireOptions, InfoKind};
+use fred::types::config::Server;
+use fred::types::{ClusterHash, CustomCommand, Expiration, ExpireOptions};
 use prost::Message;
 use proxium_wire::{Near, Store, StoredAnswer, Vector};
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Which answers a purge forgets.
@@ -106,13 +109,13 @@ pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<Vec<
 pub(super) struct Answers {
     cache: Client,
     vectors: Vectors,
-    /// When it was last asked whether there is room, and what was found.
-    room: Mutex<Option<(Instant, bool)>>,
+    /// When each master (without a cluster there is none) was last asked whether it has room, and what was found.
+    rooms: Mutex<HashMap<Option<Server>, (Instant, bool)>>,
 }
 
 impl Answers {
     pub fn new(cache: Client) -> Self {
-        Self { vectors: Vectors::new(cache.clone()), cache, room: Mutex::new(None) }
+        Self { vectors: Vectors::new(cache.clone()), cache, rooms: Mutex::default() }
     }
 
     /// An answer to a question near enough among those it may be compared with, and how near. Vectors whose answers are gone are taken away. A
@@ -160,7 +163,7 @@ impl Answers {
 
     /// Keeps an answer for its time, unless Redis is short of room; says whether it did.
     pub async fn keep(&self, project: &str, store: &Store) -> Result<bool, StoreError> {
-        if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room().await? {
+        if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room(project).await? {
             return Ok(false);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -203,14 +206,17 @@ impl Answers {
     }
 
     /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one
-    /// of the cache's own) makes its room itself.
-    async fn has_room(&self) -> Result<bool, StoreError> {
-        if let Some((asked, room)) = *self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    /// of the cache's own) makes its room itself. On a cluster it is the room of the master that has the project.
+    async fn has_room(&self, project: &str) -> Result<bool, StoreError> {
+        let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
+        let master = self.cache.cached_cluster_state().and_then(|cluster| cluster.get_server(slot).cloned());
+        if let Some((asked, room)) = self.rooms().get(&master)
             && asked.elapsed() < Duration::from_secs(1)
         {
-            return Ok(room);
+            return Ok(*room);
         }
-        let info: String = self.cache.info(Some(InfoKind::Memory)).await?;
+        let command = CustomCommand::new_static("INFO", ClusterHash::Custom(slot), false);
+        let info: String = self.cache.custom(command, vec!["memory"]).await?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim);
         let bytes = |name: &str| field(name).parse::<u64>().unwrap_or(0);
         let (used, most) = (bytes("used_memory"), bytes("maxmemory"));
@@ -218,7 +224,11 @@ impl Answers {
         if !room {
             tracing::warn!(used, most, "answers are not stored: Redis is above 80 % of maxmemory; raise it or set REDIS_CACHE_URL");
         }
-        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), room));
+        self.rooms().insert(master, (Instant::now(), room));
         Ok(room)
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<Option<Server>, (Instant, bool)>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -43,6 +43,7 @@ async fn keep(world: &World, id: &str, key: u8, numbers: &[f32], question: &str)
         key_id: crate::world::KEY.into(),
         source: String::new(),
         end: Some(End::Settle(Box::new(settled((1, 1), 1, Some(store))))),
+        side_call: false,
     };
     world.money.settle(&proxium_wire::SettleRequest { settlements: vec![settlement] }).await.unwrap();
 }

@@ -32,6 +32,9 @@ pub struct Settlement {
     /// How it ended; always there.
     #[prost(oneof = "settlement::End", tags = "5, 6, 140")]
     pub end: Option<settlement::End>,
+    /// Of a side call, which counts as money only: no call, no tokens. Heeded where the reservation is unknown.
+    #[prost(bool, tag = "200")]
+    pub side_call: bool,
 }
 
 /// Parts of [`Settlement`].

@@ -247,7 +247,8 @@ fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Re
         let (name, value) = credential_header(entry.provider.dialect(), secret);
         headers.add(name, value);
     }
-    let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body: outgoing.body, timeout_ms: share.timeout_ms };
+    let callout =
+        Callout { cluster: entry.provider.cluster.clone(), headers, body: outgoing.body, timeout_ms: share.timeout_ms, groups: false };
     Ok((callout, outgoing.dropped))
 }
 
@@ -275,7 +276,7 @@ pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
     if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
         return give_up(call, &Refusal::DeadlineExceeded, world);
     }
-    give_up(call, &Refusal::ProvidersFailed(failed(call)), world)
+    give_up(call, &Refusal::ProvidersFailed(Box::new(failed(call))), world)
 }
 
 /// Ends a call that no entry answered.
