@@ -196,13 +196,15 @@ async fn a_vector_that_fails_or_comes_too_late_costs_nothing_and_keeps_nobody() 
         Behaviour::empty(),
         Behaviour::raw(200, "application/json", r#"{"data":[{"embedding":[0,0,0]}]}"#),
         Behaviour::reset(),
+        Behaviour::hang(),
         Behaviour::status(429),
     ];
+    let count = failures.len();
     for (number, failure) in failures.into_iter().enumerate() {
         stack.mocks.third.next("embed", [failure]);
         let _ = asked(&stack, &key, &format!("question of letter {}", char::from(b'a' + number as u8))).await;
     }
-    let books = stack.closed_books(&key, 7).await;
+    let books = stack.closed_books(&key, count).await;
     assert!(books.ledger.iter().all(|record| record["endpoint"] == "chat"), "{:?}", books.ledger);
     vectors(&stack, &key, 0).await;
 
