@@ -27,6 +27,7 @@ pub mod vectors;
 pub use money::Money;
 
 use fred::prelude::*;
+use fred::types::config::ClusterDiscoveryPolicy;
 use std::time::Duration;
 
 /// Redis could not answer, or what it holds cannot be read.
@@ -78,6 +79,10 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
     let mut config = Config::from_url(url)?;
     // Otherwise a client that starts before Redis would never connect.
     config.fail_fast = false;
+    // Whoever was named may be gone for good while the others have elected another.
+    if let ServerConfig::Clustered { policy, .. } = &mut config.server {
+        *policy = ClusterDiscoveryPolicy::UseCache;
+    }
     // What was sent once is not sent again: who asked has given it up. On a cluster a redirection is an attempt, too, and fred's client
     // ends where there is none left for it; one redirection finds a slot that moved, a second one does not find one that moves.
     let attempts = if config.server.is_clustered() { 3 } else { 1 };
