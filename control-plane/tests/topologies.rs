@@ -1,7 +1,9 @@
-//! The money of a project through a Sentinel failover. (On a Redis Cluster: `money/on_cluster.rs`.)
+//! The money of a project when the master that has it dies, with Sentinel and in a cluster. (All else on a cluster: `money/on_cluster.rs`.)
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout, reason = "a test may fail where it stands")]
 
+#[path = "common/cluster.rs"]
+mod cluster;
 #[path = "common/redis.rs"]
 mod redis;
 #[path = "money/world.rs"]
@@ -12,6 +14,7 @@ use crate::redis::{Redis, connected, free_port};
 use crate::world::World;
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
+use proxium::store::name;
 use proxium_wire::admit_reply::Outcome;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,9 +88,7 @@ async fn sentinels() -> (Arc<Redis>, [Arc<Redis>; 2], Vec<Redis>, Client) {
 }
 
 /// Calls under way while the master is killed, until some pass after it. How many were admitted, failed, and lost with the master.
-async fn failover(wait_for_replicas: u8) -> (i64, i64, i64) {
-    let (master, replicas, _sentinels, client) = sentinels().await;
-    let mut world = World::over(replicas[0].clone().into(), client).await;
+async fn failover(master: &Redis, mut world: World, wait_for_replicas: u8) -> (i64, i64, i64) {
     world.money = world.money.replicated(wait_for_replicas);
     world.cap(1_000_000).await;
     let (mut admitted, mut failed, mut after, mut killed) = (0_i64, 0, 0, false);
@@ -126,16 +127,38 @@ async fn failover(wait_for_replicas: u8) -> (i64, i64, i64) {
             Err(_) => failed += 1,
         }
     }
-    let roles = [replication(&replicas[0]).await, replication(&replicas[1]).await];
-    assert_eq!(roles.iter().filter(|role| role.contains("role:master")).count(), 1, "{roles:?}");
     let lost = admitted - world.held().await / 1_000;
     println!("WAIT {wait_for_replicas}: admitted {admitted}, answered 503 {failed}, lost with the master {lost}");
     (admitted, failed, lost)
 }
 
+async fn through_sentinels(wait_for_replicas: u8) -> (i64, i64, i64) {
+    let (master, replicas, _sentinels, client) = sentinels().await;
+    let world = World::over(replicas[0].clone().into(), client).await;
+    let outcome = failover(&master, world, wait_for_replicas).await;
+    let roles = [replication(&replicas[0]).await, replication(&replicas[1]).await];
+    assert_eq!(roles.iter().filter(|role| role.contains("role:master")).count(), 1, "{roles:?}");
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_goes_on_with_the_replica_of_a_master_that_died() {
+    let home = cluster::start();
+    let replica = cluster::replica_of_the_first(&home);
+    let world = loop {
+        let world = World::on(home.clone()).await;
+        if fred::util::redis_keyslot(name::prefix(&world.project).as_bytes()) <= cluster::LAST_OF_THE_FIRST {
+            break world;
+        }
+    };
+    let (admitted, _, lost) = failover(&home.nodes[0], world, 0).await;
+    assert!((-AT_ONCE..=AT_ONCE).contains(&lost), "{lost} of {admitted}");
+    assert!(replication(&replica).await.contains("role:master"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_replicated() {
-    let (admitted, _, lost) = failover(0).await;
+    let (admitted, _, lost) = through_sentinels(0).await;
     // An admission whose answer was lost may stand (and is released or expires); one that was answered may be lost: no more than were
     // under way.
     assert!((-AT_ONCE..=AT_ONCE).contains(&lost), "{lost} of {admitted}");
@@ -143,7 +166,7 @@ async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_a_replica_is_not_lost_with_the_master() {
-    let (admitted, _, lost) = failover(1).await;
+    let (admitted, _, lost) = through_sentinels(1).await;
     assert!(lost <= 0, "{lost} of {admitted}");
 }
 

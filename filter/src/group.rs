@@ -8,17 +8,11 @@
 use crate::host;
 use crate::request::Request;
 use proxium_flow::config::Config;
-use proxium_flow::control_plane::{callout, read};
-use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply};
-use proxium_wire::{GroupReply, GroupRequest, GroupedAnswer, GroupedCall, path};
+use proxium_flow::group::{apart, next, together};
+use proxium_flow::message::{Callout, Failure, Reply};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Weak;
-
-/// So many go together, at most.
-const MAX_CALLS: usize = 64;
-/// Settlements carry answers to store.
-const MAX_BYTES: usize = 4 << 20;
 
 /// A request that waits for an answer.
 #[derive(Clone)]
@@ -108,50 +102,4 @@ impl Group {
             self.passed_on.borrow_mut().insert(token, waiter.clone());
         }
     }
-}
-
-/// Takes out what can go with the first.
-fn next(waiting: &mut Vec<(Callout, Waiter)>) -> Vec<(Callout, Waiter)> {
-    let (path, timeout_ms) = waiting.first().map(|(first, _)| (path_of(first).to_owned(), first.timeout_ms)).unwrap_or_default();
-    let (mut count, mut bytes) = (0_usize, 0_usize);
-    let goes = |(callout, _): &mut (Callout, Waiter)| {
-        let alike = path_of(callout) == path && callout.timeout_ms == timeout_ms;
-        let fits = count == 0 || (count < MAX_CALLS && bytes.saturating_add(callout.body.len()) <= MAX_BYTES);
-        if alike && fits {
-            count += 1;
-            bytes = bytes.saturating_add(callout.body.len());
-        }
-        alike && fits
-    };
-    waiting.extract_if(.., goes).collect()
-}
-
-fn path_of(callout: &Callout) -> &str {
-    callout.headers.get(":path").unwrap_or_default()
-}
-
-/// One callout of all; one alone goes as it is.
-fn together(group: &[(Callout, Waiter)], config: &Config) -> Callout {
-    let (path, timeout_ms) = match group {
-        [(alone, _)] => return alone.clone(),
-        [(first, _), ..] => (path_of(first).to_owned(), first.timeout_ms),
-        [] => Default::default(),
-    };
-    let call = |(callout, _): &(Callout, Waiter)| {
-        let traceparent = callout.headers.get("traceparent").unwrap_or_default().to_owned();
-        GroupedCall { body: callout.body.clone(), traceparent }
-    };
-    callout(config, path::GROUP, None, &GroupRequest { path, calls: group.iter().map(call).collect() }, timeout_ms)
-}
-
-/// To each of `count` callers the answer that is its own; nothing to one who is to ask alone. What is no answer to a group is one to each
-/// of them.
-fn apart(reply: Reply, count: usize) -> Vec<Option<Reply>> {
-    let group = (count > 1).then(|| read::<GroupReply>(&reply)).flatten().filter(|group| group.answers.len() == count);
-    let Some(group) = group else { return vec![Some(reply); count] };
-    let reply = |answer: GroupedAnswer| {
-        let status = u16::try_from(answer.status).unwrap_or_default();
-        (!answer.alone).then(|| Reply::Answer(Answer { status, headers: Headers::new(), body: answer.body }))
-    };
-    group.answers.into_iter().map(reply).collect()
 }

@@ -5,11 +5,10 @@
 
 use super::vectors::{self, Neighbour, Vectors};
 use super::{StoreError, memories, name};
-use crate::alike::alike;
 use fred::interfaces::ClusterInterface;
 use fred::prelude::*;
 use fred::types::config::Server;
-use fred::types::{ClusterHash, CustomCommand, Expiration};
+use fred::types::{ClusterHash, CustomCommand, Expiration, ExpireOptions};
 use prost::Message;
 use proxium_wire::{Near, Store, StoredAnswer, Vector};
 use std::collections::HashMap;
@@ -119,29 +118,21 @@ impl Answers {
         Self { vectors: Vectors::new(cache.clone()), cache, rooms: Mutex::default() }
     }
 
-    /// An answer to a question near enough among those of a partition, and how near. Vectors whose answers are gone are taken away. A cache
-    /// that fails is a miss.
+    /// An answer to a question near enough among those it may be compared with, and how near. Vectors whose answers are gone are taken away. A
+    /// cache that fails is a miss.
     pub async fn near(&self, project: &str, partition: &[u8], near: &Near) -> Option<(StoredAnswer, u32)> {
-        // A round in which every answer is gone says nothing of those behind them.
-        const ROUNDS: usize = 4;
-        if partition.is_empty() || !self.vectors.able().await {
+        let set = vectors::set_of(partition, &near.question)?;
+        if !self.vectors.able().await {
             return None;
         }
-        for _ in 0..ROUNDS {
-            let found = self.vectors.near(project, partition, &near.vector, near.threshold_ppm).await;
-            let found = found
-                .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
-                .ok()?;
-            let mut alive = found.is_empty();
-            for Neighbour { key, similarity_ppm } in found {
-                match self.find(project, &hex::decode(&key).ok()?).await {
-                    Some(answer) if alike(&near.question, &answer.question) => return Some((answer, similarity_ppm)),
-                    Some(_) => alive = true,
-                    None => self.vectors.forget(project, &hex::encode(partition), &key).await.ok()?,
-                }
-            }
-            if alive {
-                return None;
+        let found = self.vectors.near(project, &set, &near.vector, near.threshold_ppm).await;
+        let found = found
+            .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
+            .ok()?;
+        for Neighbour { key, similarity_ppm } in found {
+            match self.find(project, &hex::decode(&key).ok()?).await {
+                Some(answer) => return Some((answer, similarity_ppm)),
+                None => self.vectors.forget(project, &set, &key).await.ok()?,
             }
         }
         None
@@ -190,11 +181,16 @@ impl Answers {
             let of = name::answers_of(project, &memories::owner(&stamp.end_user));
             let () = pipeline.zremrangebyscore(&of, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
             let () = pipeline.zadd(&of, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
-            let () = pipeline.expire(&of, i64::from(store.ttl_s), None).await?;
+            // As long as any of them, also once the project's time is a shorter one: a deletion must find them all.
+            for option in [ExpireOptions::NX, ExpireOptions::GT] {
+                let () = pipeline.expire(&of, i64::from(store.ttl_s), Some(option)).await?;
+            }
         }
         let () = pipeline.all().await?;
-        if let Some(Vector { partition, vector }) = &store.vector {
-            self.vectors.keep(project, partition, vector, &store.cache_key, store.ttl_s).await?;
+        if let Some(Vector { partition, vector, question }) = &store.vector
+            && let Some(set) = vectors::set_of(partition, question)
+        {
+            self.vectors.keep(project, &set, vector, &store.cache_key, store.ttl_s).await?;
         }
         Ok(true)
     }

@@ -15,7 +15,7 @@ async fn on_the_first() -> World {
     let home = cluster::start();
     loop {
         let world = World::on(home.clone()).await;
-        if slot(&world) <= 5_460 {
+        if slot(&world) <= cluster::LAST_OF_THE_FIRST {
             return world;
         }
     }
@@ -87,7 +87,7 @@ async fn answers_are_stored_where_there_is_room_and_not_on_a_master_that_is_shor
     limit_memory(&full, &full.home.nodes[0], "noeviction", 85).await;
     let elsewhere = loop {
         let world = World::on(full.home.clone()).await;
-        if slot(&world) > 5_460 {
+        if slot(&world) > cluster::LAST_OF_THE_FIRST {
             break world;
         }
     };

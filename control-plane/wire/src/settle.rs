@@ -197,4 +197,7 @@ pub struct Vector {
     /// As [`crate::Near::vector`].
     #[prost(bytes = "vec", tag = "2")]
     pub vector: Vec<u8>,
+    /// As [`crate::Near::question`]. It is read, not kept.
+    #[prost(string, tag = "210")]
+    pub question: String,
 }

@@ -30,11 +30,11 @@ pub enum Refusal {
     /// 413: the body is larger than this many bytes.
     RequestTooLarge(u64),
     /// 429: a cap or ceiling.
-    Capped(Refused),
+    Capped(Box<Refused>),
     /// 502: the deadline ran out before anything was sent to the client.
     DeadlineExceeded,
     /// 429, 503 or 502: every entry failed.
-    ProvidersFailed(ProvidersFailed),
+    ProvidersFailed(Box<ProvidersFailed>),
     /// 503: control plane or Redis cannot answer.
     ControlPlaneUnavailable,
     /// 503: too many bodies and answers at once in this VM, or too many settlements waiting.
@@ -274,7 +274,7 @@ mod tests {
             retry_after_ms: Some(1_001),
             rate_limit: RateLimit { requests: Some(window), tokens: None },
         };
-        let refusal = Refusal::Capped(refused);
+        let refusal = Refusal::Capped(Box::new(refused));
         let response = refusal.response(Dialect::Openai, "req_1");
         assert_eq!(response.headers.get("retry-after"), Some("2"));
         assert_eq!(response.headers.get("x-ratelimit-reset-requests"), Some("12s"));

@@ -104,7 +104,7 @@ fn a_vector_is_made_between_two_admissions_and_recorded_once_the_call_is_let_in(
     let Some(End::Settle(settle)) = &settled(&turn).end else { panic!("not settled") };
     let store = settle.store.as_ref().unwrap();
     let vector = store.vector.as_ref().unwrap();
-    assert_eq!((vector.partition.clone(), vector.vector.len(), store.answer.question.as_str()), (partition, 8, "hello"));
+    assert_eq!((vector.partition.clone(), vector.vector.len(), vector.question.as_str()), (partition, 8, "hello"));
 }
 
 #[test]

@@ -276,7 +276,7 @@ pub(super) fn finish(call: &mut Call, world: &impl World) -> Turn {
     if call.deadline.left_ms(world.now_ms()) <= TIMER_SLACK_MS {
         return give_up(call, &Refusal::DeadlineExceeded, world);
     }
-    give_up(call, &Refusal::ProvidersFailed(failed(call)), world)
+    give_up(call, &Refusal::ProvidersFailed(Box::new(failed(call))), world)
 }
 
 /// Ends a call that no entry answered.

@@ -172,8 +172,7 @@ fn input_tokens(call: &Call, classifier: &Classifier) -> u64 {
 
 /// The one word of the classifier's that a text holds, in any case and with anything around it; none if there are several.
 fn word(text: &str, classifier: &Classifier) -> Option<String> {
-    let text = text.to_lowercase();
-    let known = |said: &str| classifier.tiers.keys().find(|word| word.to_lowercase() == said);
+    let known = |said: &str| classifier.tiers.keys().find(|word| word.eq_ignore_ascii_case(said));
     if let Some(word) = known(text.trim()) {
         return Some(word.clone());
     }

@@ -6,18 +6,20 @@ use super::near::Comparing;
 use super::reserve;
 use crate::cache_key::{self, CacheScope};
 use crate::flow::{Effect, Turn};
+use crate::message::Response;
 use crate::request::CacheMode;
 use crate::world::World;
 use proxium_wire::settlement::End;
 use proxium_wire::{Hit, Hits};
+use std::borrow::Cow;
 
 /// Answers from memory, or decides where answers to this call are cached, if at all.
 pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     if !call.key.project_record.exact_cache || call.controls.cache == CacheMode::Bypass {
         return call.next(world);
     }
-    if let Some(hit) = remembered(&call, world) {
-        return Turn::done(vec![Effect::Respond(reserve::stored(&call, hit))]);
+    if let Some(response) = remembered(&call, world) {
+        return Turn::done(vec![Effect::Respond(response)]);
     }
     call.cache = Some(CacheScope::new(&call.key.project, &call.head, &call.body.canonical));
     call.comparing = Comparing::of(&call);
@@ -31,12 +33,12 @@ fn material(call: &Call) -> Option<Vec<u8>> {
     Some(cache_key::material(&call.key.project, &call.head, &first.model.name, &call.body.canonical))
 }
 
-/// A free hit in this worker. The control plane hears of it later.
-fn remembered(call: &Call, world: &impl World) -> Option<Hit> {
+/// The answer of a free hit in this worker. The control plane hears of it later.
+fn remembered(call: &Call, world: &impl World) -> Option<Response> {
     let answer = world.l1()?.borrow_mut().find(&material(call)?, world.now_ms())?;
     let hits = Hits { call: call.facts(), model: answer.model.clone(), count: 1 };
     world.count_hit(proxium_wire::Settlement { id: String::new(), ..call.settlement(End::Hits(hits))? });
-    Some(Hit { answer: (*answer).clone(), ..Hit::default() })
+    Some(reserve::stored(call, &Hit::default(), Cow::Borrowed(&answer)))
 }
 
 /// Keeps an exact hit of the normal plan that Redis answered.

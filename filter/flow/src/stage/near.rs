@@ -88,7 +88,8 @@ impl Comparing {
     /// What makes an answer of `model` findable.
     #[must_use]
     pub fn stored(&self, model: &str) -> Option<Vector> {
-        (!self.vector.is_empty()).then(|| Vector { partition: self.partition(model), vector: self.vector.clone() })
+        let Near { vector, question, .. } = self.near()?;
+        Some(Vector { partition: self.partition(model), vector, question })
     }
 
     fn input_tokens(&self) -> u64 {
@@ -144,24 +145,25 @@ pub fn read(body: &[u8], count: usize) -> Option<(Vec<Vec<u8>>, Option<Usage>)> 
     }
     #[derive(Deserialize)]
     struct Datum {
-        #[serde(default)]
-        index: usize,
+        index: Option<usize>,
         embedding: Vec<f32>,
     }
     #[derive(Deserialize)]
     struct Tokens {
         prompt_tokens: Option<u64>,
     }
-    let Body { mut data, usage } = crate::json::parse(body).ok()?;
-    data.sort_by_key(|datum| datum.index);
+    let Body { data, usage } = crate::json::parse(body).ok()?;
     let has_direction = |vector: &[f32]| vector.iter().any(|number| *number != 0.0) && vector.iter().all(|number| number.is_finite());
     let usable = |datum: &Datum| datum.embedding.len() <= MAX_DIMENSIONS && has_direction(&datum.embedding);
     if data.len() != count || !data.iter().all(usable) {
         return None;
     }
     let usage = usage.and_then(|usage| usage.prompt_tokens).map(|input| Usage { input, ..Usage::default() });
-    let bytes = |datum: &Datum| datum.embedding.iter().flat_map(|number| number.to_le_bytes()).collect();
-    Some((data.iter().map(bytes).collect(), usage))
+    let mut vectors = vec![Vec::new(); count];
+    for (at, datum) in data.into_iter().enumerate() {
+        *vectors.get_mut(datum.index.unwrap_or(at))? = datum.embedding.iter().flat_map(|number| number.to_le_bytes()).collect();
+    }
+    (!vectors.iter().any(Vec::is_empty)).then_some((vectors, usage))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::breaker::{Outcome, rest_ms};
 use crate::deadline::Share;
 use crate::dialect;
 use crate::endpoint::Route;
+use crate::json;
 use crate::message::{Answer, Failure, Headers, Reply};
 use crate::snapshot::Entry;
 use crate::speaks::Speaks;
@@ -128,9 +129,9 @@ pub fn retry_after_ms(headers: &Headers, now_ms: u64) -> Option<u64> {
         return Some(ms);
     }
     let text = headers.get("retry-after")?.trim();
-    if let Ok(seconds) = text.parse::<f64>() {
+    if let Some(seconds) = json::number(text) {
         // The float only bounds a hint: a fraction of a second, a negative or an absurd number end in range.
-        return (seconds.is_finite() && seconds >= 0.0).then_some((seconds * 1_000.0).min(1e12) as u64);
+        return (seconds >= 0.0).then_some((seconds * 1_000.0).min(1e12) as u64);
     }
     let at = httpdate::parse_http_date(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(u64::try_from(at.as_millis()).ok()?.saturating_sub(now_ms))

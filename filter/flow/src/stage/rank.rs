@@ -99,7 +99,12 @@ pub fn embedded(mut call: Box<Call>, vectors: Option<Vec<Vec<u8>>>, world: &impl
 pub fn sorted(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     let Some(mut choice) = call.choice.take() else { return call.next(world) };
     if let Some(RecallReply { nearest, .. }) = control_plane::read(reply) {
-        choice.memories.sort_by_key(|memory| nearest.iter().position(|id| *id == memory.id).unwrap_or(nearest.len()));
+        for id in nearest.iter().rev() {
+            if let Some(memories) = choice.memories.iter().position(|memory| memory.id == *id).and_then(|at| choice.memories.get_mut(..=at))
+            {
+                memories.rotate_right(1);
+            }
+        }
     }
     recall::take(call, choice, world)
 }

@@ -13,6 +13,7 @@ use crate::world::World;
 use proxium_wire::change::What;
 use proxium_wire::settlement::End;
 use proxium_wire::{Change, NanoUsd, Settle, Settlement, Store, StoredAnswer, Usage};
+use std::borrow::Cow;
 
 /// A larger answer is not stored.
 pub const MAX_STORED_BYTES: usize = 2 << 20;
@@ -21,7 +22,6 @@ pub const MAX_STORED_BYTES: usize = 2 << 20;
 pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answer, dropped: &[String], world: &impl World) -> Turn {
     let mut headers = answer_headers(call, entry, dropped);
     headers.copy_allowed(&answer.headers, TO_CLIENT);
-    let answer = Answer { headers: Headers::new(), ..answer };
     let (usage, estimated) = used(call, entry, read);
     let cost = price::cost(&usage, &entry.model.prices);
     let settle = Settle {
@@ -33,8 +33,11 @@ pub fn answered(call: &Call, entry: &Entry, answer: Answer, read: &dialect::Answ
         ..ended(call, entry, world.now_ms())
     };
     match call.settlement(End::Settle(Box::new(settle))) {
-        Some(settlement) => Turn::wait(Stage::Recording(Box::new(respond(call, headers, cost, answer))), Effect::Settle(settlement)),
-        None => Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer))]),
+        Some(settlement) => {
+            let response = respond(call, headers, cost, answer.status, Cow::Owned(answer.body));
+            Turn::wait(Stage::Recording(Box::new(response)), Effect::Settle(settlement))
+        }
+        None => Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer.status, Cow::Owned(answer.body)))]),
     }
 }
 
@@ -52,8 +55,7 @@ fn used(call: &Call, entry: &Entry, read: &dialect::Answer) -> (Usage, bool) {
 pub fn counted(call: &Call, entry: &Entry) -> Turn {
     let mut headers = answer_headers(call, entry, &[]);
     headers.add("content-type", "application/json");
-    let answer = Answer { status: 200, headers: Headers::new(), body: count_tokens(&call.body) };
-    Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, answer))])
+    Turn::done(vec![Effect::Respond(respond(call, headers, NanoUsd::ZERO, 200, Cow::Owned(count_tokens(&call.body))))])
 }
 
 /// The headers of an answer that this entry gave.
@@ -66,15 +68,15 @@ pub fn answer_headers(call: &Call, entry: &Entry, dropped: &[String]) -> Headers
 }
 
 /// A whole answer as the client wants it: as it is, or replayed as a stream.
-pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, answer: Answer) -> Response {
+pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, status: u16, body: Cow<'_, [u8]>) -> Response {
     if call.request.stream
-        && let Some(body) = stream::replay(call.head.route.speaks, &answer.body, call.request.include_usage)
+        && let Some(body) = stream::replay(call.head.route.speaks, &body, call.request.include_usage)
     {
         headers.set("content-type", "text/event-stream");
-        return Response { status: answer.status, headers, body };
+        return Response { status, headers, body };
     }
     headers.add("x-proxium-cost-usd", cost.to_string());
-    Response { status: answer.status, headers, body: answer.body }
+    Response { status, headers, body: body.into_owned() }
 }
 
 /// What to keep of an answer; `complete`: its body in the client's dialect, if it ended by itself.
@@ -94,7 +96,6 @@ pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8
             model: entry.model.name.clone(),
             cost_nano_usd: cost.0,
             request_id: call.head.request_id.clone(),
-            question: call.comparing.as_ref().map(|comparing| comparing.question.clone()).unwrap_or_default(),
         },
         ttl_s: call.key.project_record.cache_ttl_s,
         renews,

@@ -7,14 +7,15 @@ use super::{lookup, record};
 use crate::config::OnFailure;
 use crate::control_plane;
 use crate::flow::{Effect, Stage, Turn};
-use crate::message::{Answer, Headers, Reply, Response};
+use crate::message::{Reply, Response};
 use crate::price;
 use crate::refusal::{Refusal, add_rate_limit};
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
-use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, path};
+use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, StoredAnswer, path};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// Holds stay where a Lua number is exact, whatever a client asks for.
@@ -48,13 +49,14 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
     // Told that the money of an embedding is not held, or what became of it.
     call.embeds &= outcome.is_none();
     match outcome {
-        Some(Outcome::Hit(hit)) => {
+        Some(Outcome::Hit(mut hit)) => {
             lookup::remember(&call, &hit, world);
             if hit.soft_cap {
                 call.take_soft_cap_plan();
             }
             let mut effects = call.record_side_calls();
-            effects.push(Effect::Respond(stored(&call, hit)));
+            let answer = std::mem::take(&mut hit.answer);
+            effects.push(Effect::Respond(stored(&call, &hit, Cow::Owned(answer))));
             Turn::done(effects)
         }
         Some(Outcome::Admitted(admitted)) => {
@@ -66,7 +68,7 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
             beside.into_iter().fold(call.next(world), Turn::and)
         }
         Some(Outcome::Embed(admitted)) => near::embed(call, &admitted, world),
-        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(refused)),
+        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(Box::new(refused))),
         Some(Outcome::InvalidKey(())) => {
             world.learn_key(call.key_hash, None, world.now_ms());
             call.refuse(&Refusal::InvalidKey)
@@ -145,17 +147,20 @@ pub(super) fn worst(call: &Call, entry: &Entry) -> NanoUsd {
     price::worst(call.input_tokens(), most_output_tokens(call, entry), call.request.searches, &entry.model.prices)
 }
 
-/// The answer of a hit.
-pub(super) fn stored(call: &Call, hit: Hit) -> Response {
-    let mut headers = call.answer_headers(&hit.answer.model, if hit.similarity_ppm.is_some() { "near" } else { "hit" });
+/// The answer of a hit, which stands beside it.
+pub(super) fn stored(call: &Call, hit: &Hit, answer: Cow<'_, StoredAnswer>) -> Response {
+    let mut headers = call.answer_headers(&answer.model, if hit.similarity_ppm.is_some() { "near" } else { "hit" });
     if let Some(ppm) = hit.similarity_ppm {
         headers.add("x-proxium-similarity", format!("{}.{:06}", ppm / 1_000_000, ppm % 1_000_000));
-        headers.add("x-proxium-cached-request-id", hit.answer.request_id);
+        headers.add("x-proxium-cached-request-id", answer.request_id.as_str());
     }
     headers.add("content-type", "application/json");
     if let Some(rate_limit) = &hit.rate_limit {
         add_rate_limit(&mut headers, rate_limit);
     }
-    let answer = Answer { status: 200, headers: Headers::new(), body: hit.answer.body };
-    record::respond(call, headers, NanoUsd(hit.charged_nano_usd), answer)
+    let body = match answer {
+        Cow::Borrowed(answer) => Cow::Borrowed(answer.body.as_slice()),
+        Cow::Owned(answer) => Cow::Owned(answer.body),
+    };
+    record::respond(call, headers, NanoUsd(hit.charged_nano_usd), 200, body)
 }

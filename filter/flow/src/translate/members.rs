@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An object's members as written. Each is taken out when it is read.
+/// An object's members as written. Each becomes null when it is read.
 pub(super) struct Members<'a> {
     at: String,
     members: BTreeMap<String, &'a RawValue>,
@@ -30,12 +30,13 @@ impl<'a> Members<'a> {
 
     /// Takes a member as written; `null` counts as absent.
     pub(super) fn take(&mut self, name: &str) -> Option<&'a RawValue> {
-        self.members.remove(name).filter(|value| value.get() != "null")
+        let value = std::mem::replace(self.members.get_mut(name)?, RawValue::NULL);
+        (value.get() != "null").then_some(value)
     }
 
-    /// There is such a member.
+    /// There is such a member, unread.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.members.contains_key(name)
+        self.members.get(name).is_some_and(|value| value.get() != "null")
     }
 
     /// Takes a member of a type.

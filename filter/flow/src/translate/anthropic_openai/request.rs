@@ -2,6 +2,7 @@
 
 use super::messages::{self, Message};
 use super::tools::{self, Tool};
+use crate::json;
 use crate::refusal::Refusal;
 use crate::translate::members::{Dropped, Members, cannot_carry, wrong};
 use crate::translate::models::Gpt;
@@ -182,7 +183,7 @@ fn format<'a>(members: &mut Members<'a>, output: Option<&mut Members<'a>>) -> Re
 
 fn sampling<'a>(name: &str, members: &mut Members<'a>, model: Gpt, dropped: &mut Dropped) -> Result<Option<&'a RawValue>, Refusal> {
     let Some(value) = members.take(name) else { return Ok(None) };
-    let number: f64 = value.get().parse().map_err(|_| wrong(name, "a number"))?;
+    let number = json::number(value.get()).ok_or_else(|| wrong(name, "a number"))?;
     if model != Gpt::Reasons {
         return Ok(Some(value));
     }

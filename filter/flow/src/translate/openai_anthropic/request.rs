@@ -2,6 +2,7 @@
 
 use super::messages::{self, Block, Content, Turn};
 use super::tools::{self, Tool, ToolChoice};
+use crate::json;
 use crate::refusal::Refusal;
 use crate::translate::members::{Dropped, Members, cannot_carry, string, wrong};
 use crate::translate::models::Claude;
@@ -199,7 +200,7 @@ fn sampling<'a>(members: &mut Members<'a>, model: Claude, is_budgeted: bool, dro
     let temperature = members.typed::<&RawValue>("temperature", "a number")?;
     let top_p = members.typed::<&RawValue>("top_p", "a number")?;
     for (name, value) in [("temperature", temperature), ("top_p", top_p)] {
-        if value.is_some_and(|value| value.get().parse::<f64>().is_err()) {
+        if value.is_some_and(|value| json::number(value.get()).is_none()) {
             return Err(wrong(name, "a number"));
         }
     }
@@ -218,7 +219,7 @@ fn sampling<'a>(members: &mut Members<'a>, model: Claude, is_budgeted: bool, dro
         top_p
     };
     let temperature = match temperature {
-        Some(value) if value.get().parse::<f64>().is_ok_and(|number| number > 1.0) => {
+        Some(value) if json::number(value.get()).is_some_and(|number| number > 1.0) => {
             dropped.add("temperature");
             RawValue::from_string("1".into()).ok().map(Cow::Owned)
         }
