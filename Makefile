@@ -16,16 +16,18 @@ redis = redis=$$(.dev/tools redis); export PROXIUM_REDIS_SERVER=$$redis
 envoy = envoy=$$(.dev/tools envoy); export PROXIUM_ENVOY=$$envoy
 # Not to be had everywhere: what needs it then says that it is left out.
 prometheus = if prometheus=$$(.dev/tools prometheus); then export PROXIUM_PROMETHEUS=$$prometheus/prometheus PROXIUM_PROMTOOL=$$prometheus/promtool; fi
+charts = if helm=$$(.dev/tools helm); then export PROXIUM_HELM=$$helm; fi; if buildah=$$(.dev/tools buildah); then export PROXIUM_BUILDAH=$$buildah; fi; \
+	if schemas=$$(.dev/tools schemas) && node=$$(.dev/tools node); then export PROXIUM_SCHEMAS=$$schemas PROXIUM_NODE=$$node; fi
 clients = python=$$(.dev/tools python-clients); node=$$(.dev/tools node); node_clients=$$(.dev/tools node-clients); agent=$$(.dev/tools agent); \
 	minilm=$$(.dev/tools minilm); chromium=$$(.dev/tools chromium); browser=$$(.dev/tools browser); \
 	export PROXIUM_PYTHON_CLIENTS=$$python PROXIUM_NODE=$$node PROXIUM_NODE_CLIENTS=$$node_clients PROXIUM_AGENT=$$agent \
 	PROXIUM_CHROMIUM=$$chromium PROXIUM_BROWSER=$$browser PROXIUM_MINILM=$$minilm
 
-.PHONY: help build run up down test test-unit test-wasm test-e2e test-chaos bench check
+.PHONY: help build run up down env test test-unit test-wasm test-e2e test-chaos bench check
 
 help: ## This list
 	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
-	@echo "  PORT=10000 ADMIN_PORT=10001 CATALOG=file.yaml REDIS_URL=redis://… PROXIUM_ADMIN_TOKEN=… change run, up and down."
+	@echo "  PORT=10000 ADMIN_PORT=10001 CATALOG=file.yaml REDIS_URL=redis://… PROXIUM_ADMIN_TOKEN=… change run, up, down and env."
 
 build: ## Build the control plane and the filter
 	@.dev/tools wasm >/dev/null
@@ -35,7 +37,8 @@ build: ## Build the control plane and the filter
 
 wasm_features := --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types
 
-# A tenth smaller, where binaryen can be had: the SDK exports callbacks that Envoy never makes here (TCP, gRPC, queues).
+# A tenth smaller, where binaryen can be had: the SDK exports callbacks that Envoy never makes here (TCP, gRPC). A callback that
+# the filter comes to implement must be named in that file, or it is cut.
 $(BARE_WASM:.wasm=.opt.wasm): $(BARE_WASM) .dev/wasm-exports.json
 	{ opt=$$(.dev/tools wasm-opt) && $${opt%opt}metadce $(wasm_features) --graph-file .dev/wasm-exports.json $< -o $@ >/dev/null && \
 	$$opt -Oz $(wasm_features) --strip-producers $@ -o $@; } || cp $< $@
@@ -49,10 +52,13 @@ up: build ## The same in the background
 down: ## Stop what `make up` started
 	@.dev/stack down
 
+env: ## Names what runs, for the shell that evaluates it
+	@.dev/stack env
+
 test: test-unit test-wasm test-e2e ## All tests
 
 test-unit: ## Tests of the flow core, the messages and the control plane (on a real Redis and Envoy)
-	$(envoy); $(redis); $(prometheus); cargo test -p proxium-flow -p proxium-wire -p proxium
+	$(envoy); $(redis); $(prometheus); $(charts); cargo test -p proxium-flow -p proxium-wire -p proxium
 
 test-wasm: ## The tests of the flow core and the messages, run as wasm
 	@.dev/tools wasm >/dev/null

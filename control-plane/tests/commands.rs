@@ -121,6 +121,45 @@ fn a_project_with_all_its_parts_is_made_by_commands() {
 }
 
 #[test]
+fn spend_is_printed_as_json_table_and_csv() {
+    let redis = Redis::shared();
+    let serve = Serve::start(&format!("redis://{}", redis.address()));
+    serve.ready();
+    let project = serve.done(&["projects", "create", "--name", "Spender"], "");
+    let id = project["id"].as_str().unwrap();
+    for (cost, source) in [("2.5", "app"), ("-0.25", "app"), ("9.000000001", "batch, nightly")] {
+        serve.done(&["spend", "correct", id, "--cost-usd", cost, "--source", source, "--note", "invoice"], "");
+    }
+    let show = |output: &str, by: &str| {
+        let shown = serve.command(&["spend", "show", id, "--by", by, "--output", output], "");
+        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    let json: Value = serde_json::from_str(&show("json", "source")).unwrap();
+    let rows: Vec<_> = json["rows"].as_array().unwrap().iter().map(|row| (&row["source"], &row["cost_usd"], &row["calls"])).collect();
+    assert_eq!(
+        rows,
+        [(&"app".into(), &"2.25".into(), &0.into()), (&"batch, nightly".into(), &"9.000000001".into(), &0.into())],
+        "signed amounts are summed"
+    );
+    let csv = show("csv", "source");
+    let mut lines = csv.split("\r\n");
+    let (header, first, second) = (lines.next().unwrap(), lines.next().unwrap(), lines.next().unwrap());
+    let cost_at = header.split(',').position(|column| column == "cost_usd").unwrap();
+    assert!(header.starts_with("source,") && second.starts_with("\"batch, nightly\","), "{csv}");
+    assert_eq!(first.split(',').nth(cost_at), Some("2.25"), "{csv}");
+    let table = show("table", "day");
+    assert!(table.starts_with("DAY") && table.lines().count() == 2 && table.contains("11.250000001"), "{table}");
+    for by in ["model", "key"] {
+        assert!(show("csv", by).contains("11.250000001"), "{by}");
+    }
+    let ledger = serve.done(&["spend", "ledger", id, "--limit", "2"], "");
+    let after = ledger["next"].as_str().unwrap();
+    let rest = serve.done(&["spend", "ledger", id, "--after", after], "");
+    assert_eq!((&rest["records"][0]["source"], &rest["records"][1]), (&"batch, nightly".into(), &Value::Null));
+}
+
+#[test]
 fn serve_ends_in_order_on_sigterm() {
     let redis = Redis::shared();
     let mut serve = Serve::start(&format!("redis://{}", redis.address()));

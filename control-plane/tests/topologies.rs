@@ -1,7 +1,9 @@
-//! The money of a project on a Redis Cluster and through a Sentinel failover.
+//! The money of a project when the master that has it dies, with Sentinel and in a cluster. (All else on a cluster: `money/on_cluster.rs`.)
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout, reason = "a test may fail where it stands")]
 
+#[path = "common/cluster.rs"]
+mod cluster;
 #[path = "common/redis.rs"]
 mod redis;
 #[path = "money/world.rs"]
@@ -12,10 +14,14 @@ use crate::redis::{Redis, connected, free_port};
 use crate::world::World;
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
-use proxium::store::Money;
-use proxium_wire::{Limit, admit_reply::Outcome};
+use proxium::store::name;
+use proxium_wire::admit_reply::Outcome;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+fn home() -> redis::Home {
+    Redis::shared().into()
+}
 
 const NO_DISK: [&str; 4] = ["--save", "", "--appendonly", "no"];
 const AT_ONCE: i64 = 16;
@@ -34,61 +40,6 @@ async fn eventually<F: Future<Output = bool>>(what: &str, so: impl Fn() -> F) {
         assert!(Instant::now() < until, "{what}: not in time");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Three masters that share the slots.
-async fn cluster() -> (Vec<Arc<Redis>>, Client) {
-    let node = || loop {
-        // The cluster's own port is 10000 above.
-        let port = free_port();
-        if port < 55_000 {
-            let settings = [&NO_DISK[..], &["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]].concat();
-            return (port, Arc::new(Redis::start_on(port, &settings)));
-        }
-    };
-    let nodes: Vec<_> = (0..3).map(|_| node()).collect();
-    let mut clients = Vec::new();
-    for ((port, redis), slots) in nodes.iter().zip([["0", "5460"], ["5461", "10922"], ["10923", "16383"]]) {
-        let client = redis.client().await;
-        tell(&client, "CLUSTER", &["ADDSLOTSRANGE", slots[0], slots[1]]).await.unwrap();
-        tell(&client, "CLUSTER", &["MEET", "127.0.0.1", &nodes[0].0.to_string()]).await.unwrap();
-        let _ = port;
-        clients.push(client);
-    }
-    for client in &clients {
-        eventually("the cluster is whole", || async {
-            let info = tell(client, "CLUSTER", &["INFO"]).await.unwrap().into_string().unwrap_or_default();
-            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-        })
-        .await;
-    }
-    let client = connected(&format!("redis-cluster://127.0.0.1:{}", nodes[0].0)).await;
-    (nodes.into_iter().map(|(_, redis)| redis).collect(), client)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn on_a_cluster_limits_hold_and_the_books_agree_in_every_slot() {
-    let (nodes, client) = cluster().await;
-    for _ in 0..12 {
-        let world = World::over(nodes[0].clone(), client.clone()).await;
-        world.cap(3_000).await;
-        world.ceiling(Limit::MaxParallelCalls, 3).await;
-        for id in ["a", "b", "c"] {
-            world.admitted(&world.call(id)).await;
-        }
-        assert_eq!(world.refused(&world.call("d")).await.limit, i32::from(Limit::MonthlyCap));
-        world.settle("a", (7, 5), 640).await;
-        world.settle("a", (7, 5), 640).await;
-        world.release("b").await;
-        assert_eq!(world.state().await[1..], [640, 1_000]);
-        assert_eq!((world.ledger_sum("cost_nano_usd").await, world.key_window().await), (640, [2, 2, 42]));
-        let mut due = world.call("due");
-        due.hold_ms = 0;
-        world.clock(0).await;
-        world.admitted(&due).await;
-    }
-    let money = Money::new(client.clone(), client.clone());
-    money.sweep_all().await.unwrap();
 }
 
 async fn replication(redis: &Redis) -> String {
@@ -137,9 +88,7 @@ async fn sentinels() -> (Arc<Redis>, [Arc<Redis>; 2], Vec<Redis>, Client) {
 }
 
 /// Calls under way while the master is killed, until some pass after it. How many were admitted, failed, and lost with the master.
-async fn failover(wait_for_replicas: u8) -> (i64, i64, i64) {
-    let (master, replicas, _sentinels, client) = sentinels().await;
-    let mut world = World::over(replicas[0].clone(), client).await;
+async fn failover(master: &Redis, mut world: World, wait_for_replicas: u8) -> (i64, i64, i64) {
     world.money = world.money.replicated(wait_for_replicas);
     world.cap(1_000_000).await;
     let (mut admitted, mut failed, mut after, mut killed) = (0_i64, 0, 0, false);
@@ -178,16 +127,38 @@ async fn failover(wait_for_replicas: u8) -> (i64, i64, i64) {
             Err(_) => failed += 1,
         }
     }
-    let roles = [replication(&replicas[0]).await, replication(&replicas[1]).await];
-    assert_eq!(roles.iter().filter(|role| role.contains("role:master")).count(), 1, "{roles:?}");
     let lost = admitted - world.held().await / 1_000;
     println!("WAIT {wait_for_replicas}: admitted {admitted}, answered 503 {failed}, lost with the master {lost}");
     (admitted, failed, lost)
 }
 
+async fn through_sentinels(wait_for_replicas: u8) -> (i64, i64, i64) {
+    let (master, replicas, _sentinels, client) = sentinels().await;
+    let world = World::over(replicas[0].clone().into(), client).await;
+    let outcome = failover(&master, world, wait_for_replicas).await;
+    let roles = [replication(&replicas[0]).await, replication(&replicas[1]).await];
+    assert_eq!(roles.iter().filter(|role| role.contains("role:master")).count(), 1, "{roles:?}");
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_goes_on_with_the_replica_of_a_master_that_died() {
+    let home = cluster::start();
+    let replica = cluster::replica_of_the_first(&home);
+    let world = loop {
+        let world = World::on(home.clone()).await;
+        if fred::util::redis_keyslot(name::prefix(&world.project).as_bytes()) <= cluster::LAST_OF_THE_FIRST {
+            break world;
+        }
+    };
+    let (admitted, _, lost) = failover(&home.nodes[0], world, 0).await;
+    assert!((-AT_ONCE..=AT_ONCE).contains(&lost), "{lost} of {admitted}");
+    assert!(replication(&replica).await.contains("role:master"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_replicated() {
-    let (admitted, _, lost) = failover(0).await;
+    let (admitted, _, lost) = through_sentinels(0).await;
     // An admission whose answer was lost may stand (and is released or expires); one that was answered may be lost: no more than were
     // under way.
     assert!((-AT_ONCE..=AT_ONCE).contains(&lost), "{lost} of {admitted}");
@@ -195,14 +166,13 @@ async fn through_a_failover_calls_pass_or_fail_and_no_more_is_lost_than_was_not_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waited_for_a_replica_is_not_lost_with_the_master() {
-    let (admitted, _, lost) = failover(1).await;
+    let (admitted, _, lost) = through_sentinels(1).await;
     assert!(lost <= 0, "{lost} of {admitted}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_replica_that_is_asked_for_nothing_is_admitted() {
-    let redis = Redis::shared();
-    let mut world = World::on(redis).await;
+    let mut world = World::new().await;
     world.money = world.money.replicated(1);
     let error = world.money.admit(&world.call("a"), world::no_credentials).await.unwrap_err();
     assert!(error.to_string().contains("--redis-wait-replicas"), "{error}");

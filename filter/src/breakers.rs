@@ -1,19 +1,23 @@
 //! Breakers and rests in Envoy's shared memory: one for all workers, surviving a reload. Names and numbers only, no secret.
 
 use crate::host;
-use crate::metrics::count;
+use crate::metrics::{count, set};
 use proxium_flow::breaker::{Lane, Outcome, Permit, State};
-use proxium_wire::metric::BREAKER;
+use proxium_wire::metric::{BREAKER, BREAKER_STATE};
 use proxium_wire::{Breaker as Settings, OpenBreaker};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A poll is no place for more.
+/// The credentials whose breaker is not closed, one a line: all workers, and those that a new filter brings, know the same.
+const NOT_CLOSED: &str = "breakers";
+/// A poll is no place for more; the oldest go.
 const MOST_NOTED: usize = 256;
+/// Whose breaker: the platform's credential, projects' own, calls for an embedding or a tier.
+const WHOSE: [&str; 3] = ["platform", "projects", "side"];
 
 thread_local! {
-    /// Credentials whose breaker this VM saw open.
-    static NOTED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    /// Providers with a gauge.
+    static TOLD: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
 /// May this credential be called for this model now?
@@ -28,10 +32,8 @@ pub fn permit(lane: &Lane, now_ms: u64, claim_ms: u64) -> Permit {
         let permit = state.permit(now_ms, claim_ms);
         (permit, (permit == Permit::Probe).then(|| state.to_bytes()))
     });
-    if matches!(permit, Permit::Probe | Permit::Open { .. }) {
-        note(lane);
-    }
     if permit == Permit::Probe {
+        note(lane);
         changed(lane, "half_open");
     }
     permit
@@ -57,18 +59,52 @@ pub fn report(lane: &Lane, outcome: Outcome, was_probe: bool, now_ms: u64, setti
     }
 }
 
-/// Breakers that this VM saw open and that still are not closed; the VMs of an Envoy together know all.
+/// All that are not closed.
 pub fn not_closed() -> Vec<OpenBreaker> {
-    NOTED.with_borrow_mut(|noted| {
-        let mut all = Vec::new();
-        noted.retain(|credential| {
-            let state = host::update_shared(&key_of(credential), |bytes| (bytes.map(State::from_bytes), None));
-            let until_ms = state.and_then(|state| state.open_until_ms());
-            all.extend(until_ms.map(|until_ms| OpenBreaker { credential: credential.clone(), until_ms }));
-            until_ms.is_some()
-        });
-        all
+    host::update_shared(NOT_CLOSED, |bytes| {
+        let noted = lines(bytes);
+        let state = |credential: &String| host::update_shared(&key_of(credential), |bytes| (bytes.map(State::from_bytes), None));
+        let open = |credential: &String| {
+            let until_ms = state(credential)?.open_until_ms()?;
+            Some(OpenBreaker { credential: credential.clone(), until_ms })
+        };
+        let all: Vec<OpenBreaker> = noted.iter().filter_map(open).collect();
+        let write = (all.len() < noted.len()).then(|| text(all.iter().map(|breaker| breaker.credential.as_str())));
+        (all, write)
     })
+}
+
+/// Sets the gauges: 0 closed, 1 half-open, 2 open; of several, the worst. Each worker does so each second by what all of them share, so that
+/// one who told of what is over is put right.
+pub fn tell<'a>(providers: impl Iterator<Item = &'a str>, now_ms: u64) {
+    let mut states: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    for OpenBreaker { credential, until_ms } in not_closed() {
+        let (whose, provider) = whose(&credential);
+        let state = states.entry((provider.to_owned(), whose)).or_default();
+        *state = (*state).max(if until_ms > now_ms { 2 } else { 1 });
+    }
+    let now: BTreeSet<String> = providers.map(str::to_owned).collect();
+    let gone = TOLD.with_borrow_mut(|told| {
+        let gone: Vec<String> = told.difference(&now).cloned().collect();
+        told.clone_from(&now);
+        gone
+    });
+    let gauge = |provider: &str, whose, state| set(BREAKER_STATE, &[("breaker", whose), ("provider", provider)], state);
+    for whose in WHOSE {
+        for provider in now.iter() {
+            gauge(provider, whose, states.get(&(provider.clone(), whose)).copied().unwrap_or_default());
+        }
+        // Envoy never forgets a statistic.
+        gone.iter().for_each(|provider| gauge(provider, whose, 0));
+    }
+}
+
+fn whose(credential: &str) -> (&'static str, &str) {
+    match credential.rsplit_once('/') {
+        None => ("platform", credential),
+        Some((before, provider)) if matches!(before.split('/').next(), Some("embedding" | "classifier")) => ("side", provider),
+        Some((_, provider)) => ("projects", provider),
+    }
 }
 
 /// What this Envoy calls itself towards the control plane: the same in all its VMs, another after each start.
@@ -82,12 +118,23 @@ pub fn envoy_id() -> String {
     })
 }
 
+/// After its state is written. It writes in any case: a worker that is about to take the credential away has to look again.
 fn note(lane: &Lane) {
-    NOTED.with_borrow_mut(|noted| {
-        if noted.len() < MOST_NOTED {
-            noted.insert(lane.credential.clone());
-        }
+    host::update_shared(NOT_CLOSED, |bytes| {
+        let mut noted = lines(bytes);
+        noted.retain(|credential| *credential != lane.credential);
+        noted.push(lane.credential.clone());
+        let oldest = noted.len().saturating_sub(MOST_NOTED);
+        ((), Some(text(noted.iter().skip(oldest).map(String::as_str))))
     });
+}
+
+fn lines(bytes: Option<&[u8]>) -> Vec<String> {
+    String::from_utf8_lossy(bytes.unwrap_or_default()).lines().map(str::to_owned).collect()
+}
+
+fn text<'a>(credentials: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    credentials.flat_map(|credential| [credential, "\n"]).collect::<String>().into_bytes()
 }
 
 /// By provider, not by credential: projects come and go.

@@ -147,6 +147,26 @@ pub fn dispatch(callout: &Callout) -> Option<u32> {
     hostcalls::dispatch_http_call(&callout.cluster, headers, body, Vec::new(), Duration::from_millis(callout.timeout_ms)).ok()
 }
 
+/// From now on, host calls are about this context; `false` when it is gone.
+pub fn act_for(context_id: u32) -> bool {
+    hostcalls::set_effective_context(context_id).is_ok()
+}
+
+/// A queue whose entries wake the root context that is current.
+pub fn make_queue(name: &str) -> Option<u32> {
+    hostcalls::register_shared_queue(name).ok()
+}
+
+/// Puts an entry into a queue.
+pub fn ring(queue: u32) {
+    let _ = hostcalls::enqueue_shared_queue(queue, None);
+}
+
+/// Takes an entry out of a queue.
+pub fn empty(queue: u32) {
+    let _ = hostcalls::dequeue_shared_queue(queue);
+}
+
 /// How the callout that is just being answered ended.
 pub fn reply(num_headers: usize, body_size: usize) -> Reply {
     if num_headers == 0 {
@@ -239,7 +259,7 @@ impl Metric {
         Self(hostcalls::define_metric(MetricType::Histogram, name).ok())
     }
 
-    /// Records a value of a histogram.
+    /// Records a value of a histogram; sets a gauge.
     pub fn record(&self, value: u64) {
         if let Some(id) = self.0 {
             let _ = hostcalls::record_metric(id, value);

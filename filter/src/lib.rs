@@ -3,7 +3,9 @@
 //! | file | what |
 //! |---|---|
 //! | `root.rs` | plugin configuration, snapshot poll, outbox drain |
-//! | `downstream.rs` | one request: host callback to event, step, effects |
+//! | `downstream.rs` | one request as Envoy knows it |
+//! | `request.rs` | one request: host callback to event, step, effects |
+//! | `group.rs` | calls of the control plane that travel together |
 //! | `upstream.rs` | one attempt of Envoy's router: rewritten, held until its first event, reported |
 //! | `vm.rs` | what all requests of a VM share: catalog, key records, answers, byte budget |
 //! | `outbox.rs` | settlements that must outlive their stream, retried until acknowledged |
@@ -18,11 +20,13 @@
 
 mod breakers;
 mod downstream;
+mod group;
 mod handover;
 mod host;
 mod metrics;
 mod observed;
 mod outbox;
+mod request;
 mod root;
 mod upstream;
 mod vm;

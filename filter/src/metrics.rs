@@ -1,4 +1,4 @@
-//! The filter's counters and histograms in Envoy's statistics, by the names of [`proxium_wire::metric`].
+//! The filter's counters, gauges and histograms in Envoy's statistics, by the names of [`proxium_wire::metric`].
 
 use crate::host::{self, Metric};
 use proxium_flow::message::{Callout, Reply};
@@ -23,6 +23,11 @@ pub fn count(metric: &str, labels: &[(&str, &str)]) {
 /// Records a value of a histogram.
 pub fn record(metric: &str, labels: &[(&str, &str)], value: u64) {
     with(name(metric, labels), Metric::histogram, |metric| metric.record(value));
+}
+
+/// Sets a gauge.
+pub fn set(metric: &str, labels: &[(&str, &str)], value: u64) {
+    with(name(metric, labels), Metric::gauge, |metric| metric.record(value));
 }
 
 /// A call of the control plane on its way.

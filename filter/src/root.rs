@@ -2,6 +2,7 @@
 
 use crate::breakers;
 use crate::downstream::Downstream;
+use crate::group::Group;
 use crate::handover;
 use crate::host::{self, Metric};
 use crate::metrics::ControlCall;
@@ -10,6 +11,7 @@ use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
 use proxium_flow::message::Reply;
+use proxium_flow::world::World;
 use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, metric, path};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
@@ -27,6 +29,7 @@ pub struct Root {
     host: Option<Rc<Host>>,
     poll: Option<(u32, Option<ControlCall>)>,
     next_poll_ms: u64,
+    next_gauges_ms: u64,
     metrics: Option<Metrics>,
 }
 
@@ -47,6 +50,13 @@ impl Root {
         let request = SnapshotRequest { catalog_revision, cursor, breakers, node };
         let callout = callout(&host.config, path::SNAPSHOT, None, &request, TIMEOUT_MS);
         self.poll = host::dispatch(&callout).map(|token| (token, ControlCall::of(&callout, &host.config.control_plane_cluster)));
+    }
+
+    fn tell_breakers(&mut self, host: &Host, now_ms: u64) {
+        if let Some(snapshot) = host.snapshot().filter(|_| now_ms >= self.next_gauges_ms) {
+            self.next_gauges_ms = now_ms.saturating_add(POLL_MS);
+            breakers::tell(snapshot.all().map(|entry| entry.provider.name.as_str()), now_ms);
+        }
     }
 
     fn drain(&self, host: &Host, now_ms: u64) {
@@ -103,6 +113,9 @@ impl Context for Root {
 
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
         let Some(host) = self.host.clone() else { return };
+        if host.group.landed(token, num_headers, body_size) {
+            return;
+        }
         let reply: Reply = host::reply(num_headers, body_size);
         let now_ms = host::now_ms();
         if let Some((_, call)) = self.poll.take_if(|(poll, _)| *poll == token) {
@@ -129,7 +142,7 @@ impl RootContext for Root {
             Ok(config) => {
                 let vm = Vm::of(&config.control_plane_cluster);
                 vm.configure(&config);
-                self.host = Some(Rc::new(Host { config: Rc::new(config), vm }));
+                self.host = Some(Rc::new(Host { config: Rc::new(config), vm, group: Group::new() }));
                 self.metrics =
                     Some(Metrics { pending: Metric::gauge(metric::OUTBOX_PENDING), given_up: Metric::counter(metric::OUTBOX_GIVEN_UP) });
                 host::set_tick_period(TICK_MS);
@@ -146,17 +159,25 @@ impl RootContext for Root {
         if let Some(host) = self.host.clone() {
             let now_ms = host::now_ms();
             self.poll(&host, now_ms);
+            self.tell_breakers(&host, now_ms);
             Self::inherit(&host, now_ms);
             self.drain(&host, now_ms);
+            host.group.send(&host.config);
         }
     }
 
-    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+    fn on_queue_ready(&mut self, _queue_id: u32) {
+        if let Some(host) = &self.host {
+            host.group.send(&host.config);
+        }
+    }
+
+    fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
         if self.is_upstream {
             return Some(Box::new(Upstream::default()));
         }
         let host = self.host.clone()?;
-        Some(Box::new(Downstream::new(host)))
+        Some(Box::new(Downstream::new(host, context_id)))
     }
 
     fn get_type(&self) -> Option<ContextType> {

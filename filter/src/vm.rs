@@ -1,6 +1,7 @@
 //! What all requests of a VM share. It is found again by the control plane's cluster after a configuration reload, which makes a new root
 //! context in the same VM.
 
+use crate::group::Group;
 use crate::outbox::{MAX_SETTLEMENTS, Outbox};
 use crate::{breakers, host, observed, upstream};
 use proxium_flow::breaker::{Lane, Outcome, Permit};
@@ -170,6 +171,8 @@ pub struct Host {
     pub config: Rc<Config>,
     /// The shared state.
     pub vm: Rc<Vm>,
+    /// Calls of the control plane on their way.
+    pub group: Group,
 }
 
 impl World for Host {

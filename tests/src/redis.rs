@@ -14,7 +14,12 @@ pub struct Redis {
 impl Redis {
     /// Starts it and waits until it answers.
     pub async fn start(dir: &Path) -> Self {
-        let mut redis = Self::stopped(dir);
+        Self::start_with(dir, &[]).await
+    }
+
+    /// The same with these words more on its command line.
+    pub async fn start_with(dir: &Path, settings: &[&str]) -> Self {
+        let mut redis = Self::stopped_with(dir, settings);
         redis.resume_service().await;
         redis
     }
@@ -22,6 +27,10 @@ impl Redis {
     /// Has a port, does not run yet.
     #[must_use]
     pub fn stopped(dir: &Path) -> Self {
+        Self::stopped_with(dir, &[])
+    }
+
+    fn stopped_with(dir: &Path, settings: &[&str]) -> Self {
         let port = Port::take();
         let data = dir.join("redis");
         std::fs::create_dir_all(&data).expect("a directory for Redis");
@@ -41,6 +50,7 @@ impl Redis {
         ] {
             args.extend([name.into(), value.into()]);
         }
+        args.extend(settings.iter().map(|word| (*word).into()));
         let process = Process::new("redis", &binaries::redis_server(), args, &[], dir);
         Self { port, process }
     }

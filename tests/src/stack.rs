@@ -28,6 +28,7 @@ pub struct Builder {
     concurrency: u32,
     render: Vec<String>,
     env: Vec<(String, String)>,
+    redis: &'static [&'static str],
 }
 
 impl Builder {
@@ -80,6 +81,13 @@ impl Builder {
         self
     }
 
+    /// Words more on Redis' command line.
+    #[must_use]
+    pub const fn redis(mut self, settings: &'static [&'static str]) -> Self {
+        self.redis = settings;
+        self
+    }
+
     /// Starts all and waits until a call can be answered.
     ///
     /// # Panics
@@ -91,7 +99,7 @@ impl Builder {
         let catalog = dir.path().join("catalog.yaml");
         std::fs::write(&catalog, (self.catalog)(&mocks)).expect("the catalog is written");
 
-        let redis = Redis::start(dir.path()).await;
+        let redis = Redis::start_with(dir.path(), self.redis).await;
         let env: Vec<(&str, &str)> = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let mut control_planes: Vec<ControlPlane> = (0..self.control_planes)
             .map(|number| ControlPlane::start(&format!("control-plane-{number}"), &catalog, &redis.url(), &env, dir.path()))
@@ -149,6 +157,7 @@ impl Stack {
             concurrency: 2,
             render: Vec::new(),
             env: Vec::new(),
+            redis: &[],
         }
     }
 

@@ -45,3 +45,30 @@ async fn a_count_is_refused_in_the_anthropic_dialect() {
     }
     assert!(sdk.stack.mocks.first.requests().iter().all(|request| !request.path.contains("count_tokens")));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_would_remember_is_counted() {
+    let sdk = Sdk::start().await;
+    let key = sdk.stack.key_with(json!({"memory": true}), json!({})).await;
+    let memories = format!("/projects/{}/memories", key.project);
+    for (text, end_user) in [("The shop closes at six.", None), ("Ann likes tea.", Some("ann"))] {
+        let _ = sdk.stack.admin().post(&memories, &json!({"text": text, "end_user": end_user})).await.expect(201);
+    }
+    let counted = async |model: &str, end_user: &str, recall: bool| {
+        let call = Call::new("POST", "/v1/messages/count_tokens").header("x-api-key", &key.text).json(&chat(model, "one two three"));
+        let call = if recall { call.header("x-proxium-memory", "recall").header("x-proxium-user", end_user) } else { call };
+        let answer = sdk.stack.call(&call).await.expect(200);
+        let told = answer.header("x-proxium-memories").map(str::to_owned);
+        (answer.json()["input_tokens"].as_u64().unwrap(), told)
+    };
+    for model in ["anthropic-echo", "openai-echo"] {
+        let (plain, none) = counted(model, "ann", false).await;
+        let (projects, one) = counted(model, "bob", true).await;
+        let (anns, two) = counted(model, "ann", true).await;
+        assert_eq!((none, one.as_deref(), two.as_deref()), (None, Some("1"), Some("2")), "{model}");
+        assert!(plain < projects && projects < anns, "{model}: {plain} {projects} {anns}");
+    }
+    let seen = sdk.stack.mocks.first.requests().pop().unwrap().json();
+    assert!(seen["system"].to_string().contains("Ann likes tea."), "{seen}");
+    assert!(sdk.stack.ledger(&key.project).await.is_empty());
+}

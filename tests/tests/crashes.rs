@@ -228,8 +228,14 @@ fn settlement(key: &Key, id: &str, cost: Option<i64>) -> SettleRequest {
     let usage = Usage { input: 3, output: 5, ..Usage::default() };
     let end =
         cost.map_or(End::Release(Release {}), |cost_nano_usd| End::Settle(Box::new(Settle { usage, cost_nano_usd, ..Settle::default() })));
-    let settlement =
-        Settlement { id: id.into(), project: key.project.clone(), key_id: key.id.clone(), source: String::new(), end: Some(end) };
+    let settlement = Settlement {
+        id: id.into(),
+        project: key.project.clone(),
+        key_id: key.id.clone(),
+        source: String::new(),
+        end: Some(end),
+        side_call: false,
+    };
     SettleRequest { settlements: vec![settlement] }
 }
 

@@ -1,13 +1,17 @@
-//! What a newcomer does: `make up`, the printed line, `make down`.
+//! What a newcomer does: `make up`, the printed line, `make down`; and the README's commands, up to the console.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::print_stdout, reason = "a test")]
 
-use proxium_e2e::{BOUND, Port, binaries, eventually};
+use proxium::mock_provider::{Behaviour, Mock};
+use proxium_e2e::{BOUND, Call, Dir, Port, Response, binaries, eventually};
+use serde_json::json;
 use std::collections::HashMap;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A stack of `make up` on ports of its own; gone, with its state, when dropped.
 struct Made {
@@ -32,11 +36,13 @@ impl Made {
         binaries::in_repo(&format!(".run/{}", self.port()))
     }
 
-    /// `make` with what is built already.
-    fn make(&self, goal: &str) -> Command {
-        let mut make = Command::new("make");
-        make.args(["--old-file", "build", goal, &format!("PORT={}", self.port()), &format!("ADMIN_PORT={}", self.admin_port())])
+    /// A program on this stack's ports, with what is built already.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
             .current_dir(binaries::in_repo(""))
+            .env("PORT", self.port().to_string())
+            .env("ADMIN_PORT", self.admin_port().to_string())
             .env("PROXIUM_BIN", binaries::proxium())
             .env("PROXIUM_WASM", binaries::wasm())
             .env("PROXIUM_ENVOY", binaries::envoy())
@@ -44,6 +50,12 @@ impl Made {
             .env_remove("MAKEFLAGS")
             .env_remove("MAKELEVEL")
             .stdin(Stdio::null());
+        command
+    }
+
+    fn make(&self, goal: &str) -> Command {
+        let mut make = self.command("make");
+        make.args(["--old-file", "build", goal]);
         make
     }
 
@@ -65,12 +77,19 @@ impl Drop for Made {
     fn drop(&mut self) {
         if self.state().exists() {
             self.make("down").output().expect("make");
-            if std::thread::panicking() {
-                for name in ["redis", "mock-provider", "control-plane", "envoy"] {
-                    eprintln!("---- {name}\n{}", std::fs::read_to_string(self.state().join(format!("{name}.log"))).unwrap_or_default());
+            let read = |name: &str| std::fs::read_to_string(self.state().join(name)).unwrap_or_default();
+            let logs = ["redis", "mock-provider", "control-plane", "envoy"].map(|name| (name, read(&format!("{name}.log"))));
+            let secrets = ["demo-key", "admin-token", "internal-secret", "seal-key"].map(|name| (name, read(name)));
+            std::fs::remove_dir_all(self.state()).ok();
+            for (name, log) in logs {
+                if std::thread::panicking() {
+                    eprintln!("---- {name}\n{log}");
+                    continue;
+                }
+                for (what, secret) in secrets.iter().filter(|(_, secret)| !secret.is_empty()) {
+                    assert!(!log.contains(secret.trim()), "the {what} is in the log of {name}");
                 }
             }
-            std::fs::remove_dir_all(self.state()).ok();
         }
     }
 }
@@ -173,6 +192,53 @@ fn a_port_that_is_taken_is_named() {
     let output = made.make("up").output().expect("make");
     assert!(both(&output).contains("runs on port"), "{}", both(&output));
     assert_eq!(made.processes().len(), 4, "the one that runs is left alone");
+}
+
+/// The shell blocks under a heading of the README, as they stand there.
+fn readme_commands(heading: &str) -> String {
+    let readme = std::fs::read_to_string(binaries::in_repo("README.md")).unwrap();
+    let section = readme.split(&format!("{heading}\n")).nth(1).expect("the heading").split("\n## ").next().unwrap();
+    section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_readme_alone_a_newcomer_sees_a_call_of_their_own_provider_and_its_cost_in_the_console_within_five_minutes() {
+    let (made, provider) = (Made::new(), Mock::start(([127, 0, 0, 1], 0).into()).expect("a provider"));
+    let usage = json!({"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050});
+    provider.always("llama3.2", Behaviour::answer().usage(usage));
+    let began = Instant::now();
+    // A `make` that does not build again. Where a person would stop and wonder, bash ends.
+    let (dir, path) = (Dir::fresh(), std::env::var("PATH").expect("a path"));
+    std::fs::write(dir.path().join("make"), format!("#!/bin/sh\nPATH='{path}' exec make --old-file build \"$@\"\n")).unwrap();
+    std::fs::set_permissions(dir.path().join("make"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut shell = made.command("bash");
+    shell.args(["-euo", "pipefail", "-c", &readme_commands("## The console, and your own provider in five minutes")]);
+    shell.env("PATH", format!("{}:{path}", dir.path().display())).env("PROVIDER", format!("http://{}/v1", provider.addr()));
+    let output = tokio::task::spawn_blocking(move || shell.output().expect("bash")).await.unwrap();
+    assert!(output.status.success(), "{}", both(&output));
+    let told = String::from_utf8(output.stdout).expect("text").replace("\r\n", "\n");
+    let header = |name: &str| told.lines().rev().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    // 1,000 x 0.10 and 50 x 0.40, of a million.
+    assert_eq!((header("x-proxium-model"), header("x-proxium-cost-usd")), (Some("llama3.2"), Some("0.00012")), "{told}");
+    assert_eq!(provider.calls("llama3.2"), 1);
+
+    // As a browser goes on.
+    let words: Vec<&str> = told.lines().last().expect("where to look").split(' ').collect();
+    let (base, path) = words[1].split_at(words[1].find("/console").expect("the console"));
+    let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let login = Call::new("POST", "/console/login").header("content-type", "application/x-www-form-urlencoded");
+    let login = login.body(format!("token={}", words[words.len() - 1]));
+    let opened: Response = login.send(&client, base).await.unwrap().expect(303);
+    let look = Call::new("GET", path).header("cookie", opened.header("set-cookie").unwrap().split(';').next().unwrap());
+    eventually("the console shows the call and its cost", BOUND, || async {
+        let page = look.send(&client, base).await.unwrap().expect(200).text();
+        let recent = page.split("<h2>Recent calls</h2>").nth(1).expect("recent calls");
+        if ["llama3.2", "0.00012", "mine"].iter().all(|word| recent.contains(word)) { Ok(()) } else { Err(page.clone()) }
+    })
+    .await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(300), "{took:?}");
+    println!("from `make up` to the call in the console: {:.1} s", took.as_secs_f64());
 }
 
 #[tokio::test]

@@ -151,6 +151,13 @@ async fn a_breaker_that_opens_and_closes_is_counted_and_so_is_a_caller_who_leave
         let _ = stack.chat(&key, &chat("fast", &format!("failing {number}"))).await.expect(200);
     }
     counted(&stack, "proxium_breaker_changes_total", &[("state", "open"), ("provider", "first")], 1.0).await;
+    // Nobody has called since: half-open by the clock alone, and all others are there and closed.
+    let state = |provider| [("breaker", "platform"), ("provider", provider)];
+    counted(&stack, "proxium_breaker_state", &state("first"), 1.0).await;
+    let text = stack.envoys[0].admin("/stats/prometheus?usedonly").await;
+    for line in ["{breaker=\"platform\",provider=\"second\"} 0", "{breaker=\"projects\",provider=\"first\"} 0"] {
+        assert!(text.contains(&format!("proxium_breaker_state{line}")), "{line}: {text}");
+    }
     let mut number = 0;
     eventually("the breaker closes", BOUND, || {
         number += 1;
@@ -162,6 +169,7 @@ async fn a_breaker_that_opens_and_closes_is_counted_and_so_is_a_caller_who_leave
     for state in ["half_open", "closed"] {
         counted(&stack, "proxium_breaker_changes_total", &[("state", state), ("provider", "first")], 1.0).await;
     }
+    counted(&stack, "proxium_breaker_state", &state("first"), 0.0).await;
 
     // Names that Envoy would take apart otherwise.
     for (model, label) in [("code.v4.1", "code_v4_1"), ("endpoint", "endpoint_")] {

@@ -17,10 +17,15 @@ async fn stack() -> Stack {
 }
 
 async fn stack_with(catalog: &str) -> Stack {
+    stack_on(catalog, &[]).await
+}
+
+async fn stack_on(catalog: &str, redis: &'static [&'static str]) -> Stack {
     let embed = "models:\n  embed: {provider: third, endpoints: [embeddings], price_usd_per_mtok: {input: 100}}\n";
     let stack = Stack::builder()
         .catalog(move |mocks| catalog::both_dialects(mocks).replace("models:\n", embed) + "embeddings: {model: embed}\n")
         .and_catalog(catalog)
+        .redis(redis)
         .start()
         .await;
     stack.mocks.third.always("embed", vector(&[1.0, 2.0, 3.0]));
@@ -191,13 +196,15 @@ async fn a_vector_that_fails_or_comes_too_late_costs_nothing_and_keeps_nobody() 
         Behaviour::empty(),
         Behaviour::raw(200, "application/json", r#"{"data":[{"embedding":[0,0,0]}]}"#),
         Behaviour::reset(),
+        Behaviour::hang(),
         Behaviour::status(429),
     ];
+    let count = failures.len();
     for (number, failure) in failures.into_iter().enumerate() {
         stack.mocks.third.next("embed", [failure]);
         let _ = asked(&stack, &key, &format!("question of letter {}", char::from(b'a' + number as u8))).await;
     }
-    let books = stack.closed_books(&key, 7).await;
+    let books = stack.closed_books(&key, count).await;
     assert!(books.ledger.iter().all(|record| record["endpoint"] == "chat"), "{:?}", books.ledger);
     vectors(&stack, &key, 0).await;
 
@@ -263,4 +270,37 @@ async fn a_bad_answer_is_purged_a_charged_one_is_charged_and_the_threshold_is_ke
         let answer = asked(&stack, &key, "Tell me why the sky is blue.").await;
         assert_eq!((label(&answer), answer.header("x-proxium-similarity")), (wanted, (wanted == "near").then_some("0.800000")));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_vector_sets_near_matches_are_off_with_one_warning_and_all_else_works() {
+    // As with a Redis before version 8, there are no such commands for the control plane.
+    let stack = stack_on("", &["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-vadd", "-vsim"]).await;
+    let key = stack.key_with(near(json!({"memory": true, "monthly_cap_usd": "1"})), json!({"ceilings": {"calls_per_hour": 6}})).await;
+    let ready = stack.admin().send(&Call::new("GET", "/readyz")).await.expect(200).json();
+    let warnings: Vec<&str> = ready["warnings"].as_array().unwrap().iter().map(|warning| warning.as_str().unwrap()).collect();
+    assert!(warnings.len() == 1 && warnings[0].starts_with("near matches are off"), "{warnings:?}");
+
+    let questions = ["How do I reset my password?", "Please tell me how I can reset my password."];
+    for question in questions {
+        assert_eq!(label(&asked(&stack, &key, question).await), "miss");
+    }
+    for question in questions {
+        assert_eq!(label(&asked(&stack, &key, question).await), "hit");
+    }
+    // Memories are taken newest first, and money is counted and bounded.
+    let memories = format!("/projects/{}/memories", key.project);
+    for number in 0..9 {
+        let text = format!("{number} {}", "x".repeat(497));
+        let _ = stack.admin().post(&memories, &json!({"text": text})).await.expect(201);
+    }
+    let recalling = |text: &str| Call::chat(&key, &chat("m1", text)).header("x-proxium-memory", "recall");
+    for (number, wanted) in [(0, 200), (1, 200), (2, 200), (3, 200), (4, 429)] {
+        let answer = stack.call(&recalling(&format!("number {number}"))).await.expect(wanted);
+        assert_eq!(answer.header("x-proxium-memories"), (wanted == 200).then_some("5"));
+    }
+    let books = stack.closed_books(&key, 8).await;
+    assert_eq!((books.calls, books.count("hit"), made(&stack)), (6, 2, (0, 6)), "no vector is bought");
+    let log = stack.control_planes[0].process().log();
+    assert_eq!(log.matches("near matches are off").count(), 1, "{log}");
 }

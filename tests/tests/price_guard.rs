@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
 
 use proxium::mock_provider::{ANY, Behaviour};
-use proxium_e2e::{Call, Key, Stack, chat};
+use proxium_e2e::{Call, Key, Stack, catalog, chat};
 use serde_json::json;
 
 /// By the chain `long`; it holds 22 tokens in and 10 out: at most 122,000, 244,000 and 366,000 nano-USD on `m1`, `m2`, `m3`.
@@ -43,6 +43,28 @@ async fn a_call_that_may_cost_more_on_every_entry_is_refused_before_it_is_made()
     assert_eq!(stack.mocks.first.calls(ANY), 0);
     assert!(stack.windows(&key).await.is_empty(), "nothing was reserved");
     let _ = stack.call(&call(&key).header("x-proxium-max-cost-usd", "0.000122")).await.expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_call_may_cost_at_most_holds_for_streams_and_for_every_endpoint() {
+    let stack = Stack::builder().catalog(catalog::every_endpoint).start().await;
+    let key = stack.key_with(json!({}), json!({"ceilings": {"calls_per_hour": 100}})).await;
+    let message = json!([{"role": "user", "content": "hello"}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"model": "m1", "stream": true, "messages": message})),
+        ("/v1/messages", json!({"model": "m1", "max_tokens": 10, "messages": message})),
+        ("/v1/messages", json!({"model": "m1", "max_tokens": 10, "stream": true, "messages": message})),
+        ("/v1/embeddings", json!({"model": "embed", "input": "hello"})),
+        ("/v1/rerank", json!({"model": "rank", "query": "a", "documents": ["b"]})),
+        ("/v1/responses", json!({"model": "respond", "input": "hello"})),
+        ("/v1/responses", json!({"model": "respond", "stream": true, "input": "hello"})),
+    ] {
+        let call = Call::new("POST", path).header("authorization", &format!("Bearer {}", key.text)).json(&body);
+        let refused = stack.call(&call.header("x-proxium-max-cost-usd", "0.000000001")).await.expect(400);
+        assert!(refused.text().contains("x-proxium-max-cost-usd"), "{path}: {}", refused.text());
+    }
+    let books = stack.closed_books(&key, 0).await;
+    assert_eq!((books.calls, books.tokens, books.held, stack.mocks.first.calls(ANY)), (0, 0, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

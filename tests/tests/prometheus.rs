@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+use proxium::mock_provider::Behaviour;
 use proxium_e2e::{BOUND, Dir, Port, Process, Stack, chat, eventually};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -22,9 +23,11 @@ async fn a_real_prometheus_understands_every_query_and_sees_the_calls() {
     let Some(prometheus) = std::env::var_os("PROXIUM_PROMETHEUS").map(PathBuf::from) else {
         return eprintln!("skipped: PROXIUM_PROMETHEUS names no prometheus");
     };
-    let stack = Stack::start().await;
+    let stack = Stack::builder().and_catalog("breaker: {consecutive_failures: 1, cooldown: 300s}").start().await;
     let key = stack.key().await;
     let _ = stack.chat(&key, &chat("m1", "hello")).await.expect(200);
+    stack.mocks.third.next("m3", [Behaviour::status(500)]);
+    let _ = stack.chat(&key, &chat("m3", "hello")).await.expect(502);
 
     let (dir, port) = (Dir::fresh(), Port::take());
     let job = |name: &str, path: &str, address: String| json!({"job_name": name, "metrics_path": path, "static_configs": [{"targets": [address]}]});
@@ -55,6 +58,8 @@ async fn a_real_prometheus_understands_every_query_and_sees_the_calls() {
     };
     for (query, value) in [
         (r#"sum(proxium_calls_total{endpoint="chat",code="ok"})"#, "1"),
+        (r#"max by (provider) (proxium_breaker_state{breaker="platform",provider="first"})"#, "0"),
+        (r#"max by (provider) (proxium_breaker_state{breaker="platform",provider="third"})"#, "2"),
         (r#"sum(gen_ai_client_token_usage_count{gen_ai_response_model="m1",gen_ai_token_type="output"})"#, "1"),
         (r#"sum(proxium_settlements_total{end="settle"})"#, "1"),
     ] {

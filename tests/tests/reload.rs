@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
 use proxium::mock_provider::{Behaviour, Gate, Mock, Steps};
-use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Response, Stack, Stream, binaries, chat, eventually, streamed};
+use proxium_e2e::{Ask, BOUND, Call, Envoy, Key, Response, Stack, Stream, binaries, catalog, chat, eventually, streamed};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ impl Load {
     }
 }
 
+/// One whose long calls do not come to their deadline on a busy machine.
+async fn patient() -> Stack {
+    Stack::builder().catalog(|mocks| catalog::three_providers(mocks).replace("timeout: 30s", "timeout: 100s")).start().await
+}
+
 /// Ten calls that last until the gate opens.
 async fn long_calls(stack: &Stack, key: &Key) -> (Gate, Vec<Running>) {
     let gate = stack.mocks.second.gate();
@@ -103,7 +108,7 @@ fn other_filter(stack: &Stack, number: u8) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_reloads_of_the_configuration_under_load_fail_no_call() {
-    let mut stack = Stack::start().await;
+    let mut stack = patient().await;
     let key = stack.key().await;
     let (gate, long) = long_calls(&stack, &key).await;
     let load = Load::on(&stack, &key);
@@ -135,7 +140,7 @@ async fn long_streams(stack: &Stack, key: &Key) -> Vec<(Steps, Stream)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
-    let mut stack = Stack::start().await;
+    let mut stack = patient().await;
     let key = stack.key().await;
     let fourth = Mock::start(([127, 0, 0, 1], 0).into()).expect("a mock provider");
     let (gate, long) = long_calls(&stack, &key).await;
@@ -168,6 +173,9 @@ async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
         stack.envoys[0].set_wasm(&filter);
         set_other_paths(&mut stack.envoys[0], if rounds % 2 == 1 { "not_found" } else { "continue" }).await;
     }
+    // And back to the filter before, as a rollback is.
+    stack.envoys[0].set_wasm(&binaries::wasm());
+    set_other_paths(&mut stack.envoys[0], if rounds % 2 == 1 { "continue" } else { "not_found" }).await;
     let calls = load.end().await;
     gate.open();
     all_answered(long).await;
@@ -178,7 +186,7 @@ async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
     let closed = stack.closed_books(&key, calls + 20 + more).await;
     assert_eq!((closed.count("expired"), closed.count("call")), (0, calls + 20 + more));
     eprintln!(
-        "measured: {calls} calls, 10 long ones and 10 open streams over {rounds} new filters, settings, routes and clusters: 0 failed, 0 holds expired"
+        "measured: {calls} calls, 10 long ones and 10 open streams over {rounds} new filters and back, settings, routes and clusters: 0 failed, 0 holds expired"
     );
 }
 
@@ -232,6 +240,48 @@ async fn unacknowledged_settlements_survive_a_new_filter() {
     assert_eq!((closed.count("call"), closed.count("expired")), (210, 0));
     eventually("the outbox is empty", BOUND, || async { stack.envoys[0].stat(PENDING).await == 0 }).await;
     eprintln!("measured: 210 settlements unacknowledged when the filter was replaced, 0 lost, 0 holds expired");
+}
+
+/// The gauge of a provider's breaker; `None`: there is no such series.
+async fn breaker_state(envoy: &Envoy, provider: &str) -> Option<String> {
+    let text = envoy.admin("/stats/prometheus?filter=proxium_breaker_state").await;
+    let series = format!("proxium_breaker_state{{breaker=\"platform\",provider=\"{provider}\"}} ");
+    text.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gauge_of_a_breaker_is_true_over_workers_new_filters_and_removed_providers() {
+    let mut stack = Stack::builder().and_catalog("breaker: {consecutive_failures: 2, cooldown: 300s}").concurrency(2).start().await;
+    let key = stack.key().await;
+    for (mock, model) in [(&stack.mocks.first, "m1"), (&stack.mocks.second, "m2")] {
+        mock.next(model, [500, 500].map(Behaviour::status));
+        for number in 0..2 {
+            let _ = stack.chat(&key, &chat(model, &format!("failing {number}"))).await.expect(502);
+        }
+    }
+    let is = async |stack: &Stack, states: [&str; 3]| {
+        eventually("the gauges are right", BOUND, || async {
+            let mut found = Vec::new();
+            for provider in ["first", "second", "third"] {
+                found.push(breaker_state(&stack.envoys[0], provider).await.unwrap_or_default());
+            }
+            if found == states { Ok(()) } else { Err(found.join(" ")) }
+        })
+        .await;
+    };
+    is(&stack, ["2", "2", "0"]).await;
+    // The new filter knows of them: what is taken out of the catalog now it alone can put right.
+    let filter = other_filter(&stack, 1);
+    stack.envoys[0].set_wasm(&filter);
+    set_other_paths(&mut stack.envoys[0], "not_found").await;
+    stack.edit_catalog(|yaml| {
+        let lines = yaml.lines().filter(|line| !line.trim_start().starts_with("second:") && !line.trim_start().starts_with("m2:"));
+        lines.map(|line| line.replace(", m2", "") + "\n").collect()
+    });
+    is(&stack, ["2", "0", "0"]).await;
+    // Breakers are Envoy's own, and end with it.
+    stack.restart_envoy(0).await;
+    is(&stack, ["0", "", "0"]).await;
 }
 
 /// Replaces a text in one of Envoy's files as a rendering would.

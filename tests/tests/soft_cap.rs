@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)] // a surprise is a failed test
 
 use proxium::mock_provider::ANY;
-use proxium_e2e::{BOUND, Call, Key, Response, Stack, chat, eventually};
+use proxium_e2e::{BOUND, Call, Key, Response, Stack, catalog, chat, eventually};
 use serde_json::{Value, json};
 
 /// `m2` costs 62,000 nano-USD a call, `m1` 31,000.
@@ -86,4 +86,24 @@ async fn a_stored_answer_of_the_cheaper_chain_is_served_only_past_the_soft_cap()
     let fourth = answered(&stack, &key, cached("m2"), "m2", false).await;
     assert_eq!(fourth.header("x-proxium-cache"), Some("hit"), "the normal chain is looked up first");
     assert_eq!(stack.mocks.third.calls(ANY), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_endpoints_than_chat_and_messages_know_no_soft_cap() {
+    let stack = Stack::builder().catalog(catalog::every_endpoint).start().await;
+    let key = stack.key_with(json!({"soft_cap_usd": 0, "soft_cap_chain": ["e2", "o2", "r2", "p2", "m1"]}), json!({})).await;
+    for (path, model, member, value) in [
+        ("/v1/embeddings", "e1", "input", json!("three little words")),
+        ("/v1/moderations", "o1", "input", json!("three little words")),
+        ("/v1/responses", "p1", "input", json!("three little words")),
+    ] {
+        let body = json!({"model": model, member: value});
+        let call = Call::new("POST", path).header("authorization", &format!("Bearer {}", key.text)).json(&body);
+        answered(&stack, &key, call, model, false).await;
+    }
+    answered(&stack, &key, uncached(&key, "m1"), "m1", true).await;
+    patch(&stack, &key, json!({"monthly_cap_usd": "0.000000001"})).await;
+    let body = json!({"model": "e1", "input": "three little words"});
+    let call = Call::new("POST", "/v1/embeddings").header("authorization", &format!("Bearer {}", key.text)).json(&body);
+    assert_eq!(stack.call(&call).await.expect(429).json()["error"]["param"], "monthly_cap", "the hard cap is everybody's");
 }

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 /// A probe must not wait as long as a call may.
@@ -59,24 +59,30 @@ async fn answers(redis: &Client) -> Result<(), String> {
     }
 }
 
-/// Budgets are exact only on a Redis that neither evicts nor forgets.
-async fn durability(redis: &Client) -> Vec<String> {
-    let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
-    let asked = redis.custom::<HashMap<String, String>, _>(command, vec!["GET", "maxmemory-policy", "appendonly", "appendfsync"]);
-    let Ok(Ok(settings)) = tokio::time::timeout(PATIENCE, asked).await else {
-        return vec![
-            "Redis does not tell its settings (CONFIG GET): make sure of `maxmemory-policy noeviction` and `appendfsync always`".to_owned(),
-        ];
-    };
-    let is = |name: &str, wanted: &str| settings.get(name).is_none_or(|value| value == wanted);
-    let mut warnings = Vec::new();
-    if !is("maxmemory-policy", "noeviction") {
-        warnings.push("Redis may evict keys and budgets: set `maxmemory-policy noeviction`, as in deploy/redis.conf".to_owned());
-    }
-    if !is("appendonly", "yes") || !is("appendfsync", "always") {
-        warnings.push(
-            "Redis may lose the last calls at a crash: set `appendonly yes` and `appendfsync always`, as in deploy/redis.conf".to_owned(),
-        );
+/// Budgets are exact only on a Redis that neither evicts nor forgets; on a cluster, each master.
+async fn durability(redis: &Client) -> BTreeSet<String> {
+    let mut warnings = BTreeSet::new();
+    for node in redis.active_connections() {
+        let node = redis.with_cluster_node(node);
+        let command = CustomCommand::new_static("CONFIG", ClusterHash::Random, false);
+        let asked = node.custom::<HashMap<String, String>, _>(command, vec!["GET", "maxmemory-policy", "appendonly", "appendfsync"]);
+        let Ok(Ok(settings)) = tokio::time::timeout(PATIENCE, asked).await else {
+            warnings.insert(
+                "Redis does not tell its settings (CONFIG GET): make sure of `maxmemory-policy noeviction` and `appendfsync always`"
+                    .to_owned(),
+            );
+            continue;
+        };
+        let is = |name: &str, wanted: &str| settings.get(name).is_none_or(|value| value == wanted);
+        if !is("maxmemory-policy", "noeviction") {
+            warnings.insert("Redis may evict keys and budgets: set `maxmemory-policy noeviction`, as in deploy/redis.conf".to_owned());
+        }
+        if !is("appendonly", "yes") || !is("appendfsync", "always") {
+            warnings.insert(
+                "Redis may lose the last calls at a crash: set `appendonly yes` and `appendfsync always`, as in deploy/redis.conf"
+                    .to_owned(),
+            );
+        }
     }
     warnings
 }

@@ -84,9 +84,7 @@ pub async fn delete(
 
 async fn forget(state: &State, actor: &Actor, project: &str, which: &Which) -> Result<StatusCode, Refusal> {
     audit::add(&state.redis, &actor.name, "delete memories", project, Change::default()).await?;
-    let catalog = state.catalog.current();
-    let model = catalog.embeddings.as_ref().map(|embeddings| embeddings.model.as_str());
-    let any = store::delete(&state.redis, &state.cache, project, which, model).await?;
+    let any = store::delete(&state.redis, &state.cache, project, which).await?;
     if any || !matches!(which, Which::Id(_)) {
         return Ok(StatusCode::NO_CONTENT);
     }

@@ -6,6 +6,7 @@ use super::json::Json;
 use super::names::{self, Known, document};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
+use crate::store::answers::{self, Purge};
 use crate::store::audit::{self, Change};
 use crate::store::projects::{self as store, Cache, DEFAULT_TTL_S, Near, Project};
 use crate::store::record::{Fraction, Written};
@@ -100,10 +101,11 @@ pub async fn delete(
     let before = store::get(&state.redis, &id).await?;
     let change = before.map_or_else(Change::default, |before| Change::gone(&before.value));
     audit::add(&state.redis, &actor.name, "delete project", &id, change).await?;
-    memories::delete(&state.redis, &state.cache, &id, &memories::Which::All, None).await?;
+    memories::delete(&state.redis, &state.cache, &id, &memories::Which::All).await?;
     let existed = store::delete(&state.redis, &id).await?;
-    // Told even if it was gone already: an earlier try may have ended right before this.
+    // Told, and its answers and vectors purged, even if it was gone already: an earlier try may have ended right before this.
     changes::project_changed(&state.redis, &id).await?;
+    answers::purge(&state.cache, &id, &Purge::Project).await?;
     if existed { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::no_project(&id)) }
 }
 

@@ -129,10 +129,10 @@ fn in_runtime(work: impl Future<Output = Result<(), String>>) -> ExitCode {
 
 fn tell(remote: &Remote, answer: Result<Answer, remote::Fault>) -> ExitCode {
     match answer {
-        Ok(answer) => {
-            output::print(answer.as_ref(), remote.output);
-            ExitCode::SUCCESS
-        }
+        Ok(answer) => match output::print(answer.as_ref(), remote.output, remote.field.as_deref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(fault) => fail(&fault, 1),
+        },
         Err(fault) => fail(&fault.to_string(), fault.exit_code()),
     }
 }

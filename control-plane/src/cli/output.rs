@@ -15,15 +15,26 @@ pub enum Output {
     Csv,
 }
 
-/// Prints an answer to standard output; a closed pipe is nobody's fault.
-pub fn print(answer: Option<&Value>, output: Output) {
-    let text = match (answer, output) {
-        (None, _) => return,
-        (Some(answer), Output::Json) => format!("{answer:#}\n"),
-        (Some(answer), Output::Table) => table(answer),
-        (Some(answer), Output::Csv) => csv(answer),
+/// Prints an answer, or one field of it, to standard output; a closed pipe is nobody's fault.
+///
+/// # Errors
+/// There is no such field.
+pub fn print(answer: Option<&Value>, output: Output, field: Option<&str>) -> Result<(), String> {
+    let Some(answer) = answer else { return Ok(()) };
+    let text = match (field, output) {
+        (Some(name), _) => bare(answer, name)?,
+        (None, Output::Json) => format!("{answer:#}\n"),
+        (None, Output::Table) => table(answer),
+        (None, Output::Csv) => csv(answer),
     };
     let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn bare(answer: &Value, name: &str) -> Result<String, String> {
+    let names = || answer.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>().join(", ")).unwrap_or_default();
+    let value = answer.get(name).ok_or_else(|| format!("done, but the answer has no field {name:?}, only: {}", names()))?;
+    Ok(value.as_str().map_or_else(|| format!("{value}\n"), |text| format!("{text}\n")))
 }
 
 /// A list as a row each; anything else as a row a field.
@@ -137,6 +148,14 @@ mod tests {
     fn csv_quotes_what_needs_it() {
         let answer = json!({"rows": [{"source": "a,\"b\"", "calls": 3, "cost_usd": "0.25"}], "next": null});
         assert_eq!(csv(&answer), "source,calls,cost_usd\r\n\"a,\"\"b\"\"\",3,0.25\r\n");
+    }
+
+    #[test]
+    fn a_field_is_printed_bare_and_a_wrong_name_tells_the_right_ones() {
+        let answer = json!({"id": "key_1", "ceilings": {"calls_per_hour": 10}});
+        assert_eq!(bare(&answer, "id").as_deref(), Ok("key_1\n"));
+        assert_eq!(bare(&answer, "ceilings").as_deref(), Ok("{\"calls_per_hour\":10}\n"));
+        assert_eq!(bare(&answer, "key"), Err("done, but the answer has no field \"key\", only: ceilings, id".to_owned()));
     }
 
     #[test]

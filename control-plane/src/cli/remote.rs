@@ -23,6 +23,9 @@ pub struct Remote {
     /// How to print what comes back.
     #[arg(long, short, global = true, value_enum, default_value = "json")]
     pub output: Output,
+    /// Print this field of the answer alone, bare: for scripts.
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "output")]
+    pub field: Option<String>,
 }
 
 /// Why a command was not done.

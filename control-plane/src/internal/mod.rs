@@ -3,6 +3,7 @@
 
 mod admit;
 mod authenticate;
+mod group;
 mod recall;
 mod settle;
 mod snapshot;
@@ -57,6 +58,13 @@ pub struct State {
 
 /// The internal port.
 pub fn router(state: State) -> Router {
+    let calls = calls(&state);
+    let group = Router::new().route(path::GROUP, post(group::handle)).with_state(calls.clone());
+    calls.merge(group).layer(DefaultBodyLimit::max(MAX_BODY)).layer(middleware::from_fn_with_state(state.secret, guard))
+}
+
+/// What filters ask, each by itself.
+fn calls(state: &State) -> Router {
     Router::new()
         .route(path::AUTHENTICATE, post(authenticate::handle))
         .route(path::ADMIT, post(admit::handle))
@@ -64,19 +72,23 @@ pub fn router(state: State) -> Router {
         .route(path::SETTLE, post(settle::handle))
         .route(path::SNAPSHOT, post(snapshot::handle))
         .route_layer(middleware::from_fn_with_state(Port::Internal, crate::trace::span))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn_with_state(state.clone(), guard))
+        .layer(middleware::from_fn_with_state(state.clone(), bound))
         .layer(middleware::from_fn_with_state((Arc::clone(&state.metrics), Port::Internal), crate::metrics::count))
-        .with_state(state)
+        .with_state(state.clone())
 }
 
-/// Checks the secret, then bounds the time, and counts what Redis could not serve.
-async fn guard(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
+/// Checks the secret.
+async fn guard(Extract(secret): Extract<Arc<str>>, request: Request, next: Next) -> Response {
     let given = request.headers().get(SECRET_HEADER).map_or(&[][..], |value| value.as_bytes());
-    if !secret::same(given, state.secret.as_bytes()) {
-        let why = format!("the header {SECRET_HEADER} does not carry this control plane's internal secret");
-        return (StatusCode::UNAUTHORIZED, why).into_response();
+    if secret::same(given, secret.as_bytes()) {
+        return next.run(request).await;
     }
+    let why = format!("the header {SECRET_HEADER} does not carry this control plane's internal secret");
+    (StatusCode::UNAUTHORIZED, why).into_response()
+}
+
+/// Bounds the time, and counts what Redis could not serve.
+async fn bound(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
     let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
     let path = request.uri().path().to_owned();
     let response = match tokio::time::timeout(PATIENCE, next.run(request)).await {

@@ -5,12 +5,14 @@
 
 use super::vectors::{self, Neighbour, Vectors};
 use super::{StoreError, memories, name};
-use crate::alike::alike;
+use fred::interfaces::ClusterInterface;
 use fred::prelude::*;
-use fred::types::{Expiration, InfoKind};
+use fred::types::config::Server;
+use fred::types::{ClusterHash, CustomCommand, Expiration, ExpireOptions};
 use prost::Message;
 use proxium_wire::{Near, Store, StoredAnswer, Vector};
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Which answers a purge forgets.
@@ -107,38 +109,30 @@ pub async fn purge(cache: &Client, project: &str, filter: &Purge) -> Result<Vec<
 pub(super) struct Answers {
     cache: Client,
     vectors: Vectors,
-    /// When it was last asked whether there is room, and what was found.
-    room: Mutex<Option<(Instant, bool)>>,
+    /// When each master (without a cluster there is none) was last asked whether it has room, and what was found.
+    rooms: Mutex<HashMap<Option<Server>, (Instant, bool)>>,
 }
 
 impl Answers {
     pub fn new(cache: Client) -> Self {
-        Self { vectors: Vectors::new(cache.clone()), cache, room: Mutex::new(None) }
+        Self { vectors: Vectors::new(cache.clone()), cache, rooms: Mutex::default() }
     }
 
-    /// An answer to a question near enough among those of a partition, and how near. Vectors whose answers are gone are taken away. A cache
-    /// that fails is a miss.
+    /// An answer to a question near enough among those it may be compared with, and how near. Vectors whose answers are gone are taken away. A
+    /// cache that fails is a miss.
     pub async fn near(&self, project: &str, partition: &[u8], near: &Near) -> Option<(StoredAnswer, u32)> {
-        // A round in which every answer is gone says nothing of those behind them.
-        const ROUNDS: usize = 4;
-        if partition.is_empty() || !self.vectors.able().await {
+        let set = vectors::set_of(partition, &near.question)?;
+        if !self.vectors.able().await {
             return None;
         }
-        for _ in 0..ROUNDS {
-            let found = self.vectors.near(project, partition, &near.vector, near.threshold_ppm).await;
-            let found = found
-                .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
-                .ok()?;
-            let mut alive = found.is_empty();
-            for Neighbour { key, similarity_ppm } in found {
-                match self.find(project, &hex::decode(&key).ok()?).await {
-                    Some(answer) if alike(&near.question, &answer.question) => return Some((answer, similarity_ppm)),
-                    Some(_) => alive = true,
-                    None => self.vectors.forget(project, &hex::encode(partition), &key).await.ok()?,
-                }
-            }
-            if alive {
-                return None;
+        let found = self.vectors.near(project, &set, &near.vector, near.threshold_ppm).await;
+        let found = found
+            .inspect_err(|error| tracing::warn!(project, %error, "near matches cannot be looked up; the call goes on as a miss"))
+            .ok()?;
+        for Neighbour { key, similarity_ppm } in found {
+            match self.find(project, &hex::decode(&key).ok()?).await {
+                Some(answer) => return Some((answer, similarity_ppm)),
+                None => self.vectors.forget(project, &set, &key).await.ok()?,
             }
         }
         None
@@ -169,7 +163,7 @@ impl Answers {
 
     /// Keeps an answer for its time, unless Redis is short of room; says whether it did.
     pub async fn keep(&self, project: &str, store: &Store) -> Result<bool, StoreError> {
-        if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room().await? {
+        if store.cache_key.is_empty() || store.ttl_s == 0 || !self.has_room(project).await? {
             return Ok(false);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -187,11 +181,16 @@ impl Answers {
             let of = name::answers_of(project, &memories::owner(&stamp.end_user));
             let () = pipeline.zremrangebyscore(&of, f64::NEG_INFINITY, now.as_secs_f64().floor()).await?;
             let () = pipeline.zadd(&of, None, None, false, false, (expiry.as_secs_f64().ceil(), member.clone())).await?;
-            let () = pipeline.expire(&of, i64::from(store.ttl_s), None).await?;
+            // As long as any of them, also once the project's time is a shorter one: a deletion must find them all.
+            for option in [ExpireOptions::NX, ExpireOptions::GT] {
+                let () = pipeline.expire(&of, i64::from(store.ttl_s), Some(option)).await?;
+            }
         }
         let () = pipeline.all().await?;
-        if let Some(Vector { partition, vector }) = &store.vector {
-            self.vectors.keep(project, partition, vector, &store.cache_key, store.ttl_s).await?;
+        if let Some(Vector { partition, vector, question }) = &store.vector
+            && let Some(set) = vectors::set_of(partition, question)
+        {
+            self.vectors.keep(project, &set, vector, &store.cache_key, store.ttl_s).await?;
         }
         Ok(true)
     }
@@ -207,14 +206,17 @@ impl Answers {
     }
 
     /// Storing stops at 80 % of Redis' memory, asked once a second: money must never fail for want of room. A Redis that evicts (one
-    /// of the cache's own) makes its room itself.
-    async fn has_room(&self) -> Result<bool, StoreError> {
-        if let Some((asked, room)) = *self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    /// of the cache's own) makes its room itself. On a cluster it is the room of the master that has the project.
+    async fn has_room(&self, project: &str) -> Result<bool, StoreError> {
+        let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
+        let master = self.cache.cached_cluster_state().and_then(|cluster| cluster.get_server(slot).cloned());
+        if let Some((asked, room)) = self.rooms().get(&master)
             && asked.elapsed() < Duration::from_secs(1)
         {
-            return Ok(room);
+            return Ok(*room);
         }
-        let info: String = self.cache.info(Some(InfoKind::Memory)).await?;
+        let command = CustomCommand::new_static("INFO", ClusterHash::Custom(slot), false);
+        let info: String = self.cache.custom(command, vec!["memory"]).await?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map_or("", str::trim);
         let bytes = |name: &str| field(name).parse::<u64>().unwrap_or(0);
         let (used, most) = (bytes("used_memory"), bytes("maxmemory"));
@@ -222,7 +224,11 @@ impl Answers {
         if !room {
             tracing::warn!(used, most, "answers are not stored: Redis is above 80 % of maxmemory; raise it or set REDIS_CACHE_URL");
         }
-        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), room));
+        self.rooms().insert(master, (Instant::now(), room));
         Ok(room)
+    }
+
+    fn rooms(&self) -> MutexGuard<'_, HashMap<Option<Server>, (Instant, bool)>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -180,11 +180,32 @@ pub async fn unembedded(cache: &Client, project: &str, model: &str, memories: &[
 /// # Errors
 /// Redis cannot answer.
 pub async fn embed(cache: &Client, project: &str, model: &str, memory: &MemoryVector) -> Result<(), StoreError> {
-    let key = name::memory_vectors(project, &owner(&memory.end_user), model);
+    let owner = owner(&memory.end_user);
+    let key = name::memory_vectors(project, &owner, model);
     let vector = Value::Bytes(memory.vector.clone().into());
     let args: Vec<Value> = vec![key.as_str().into(), "FP32".into(), vector, memory.id.as_str().into(), "NOQUANT".into()];
-    let _: Value = cache.custom(command("VADD"), args).await?;
-    Ok(cache.expire(&key, KEPT_VECTORS_S, None).await?)
+    // Named before it is there: a deletion must find it.
+    let sets = name::memory_vector_sets(project);
+    let pipeline = cache.pipeline();
+    let () = pipeline.sadd(&sets, format!("{owner}:{model}")).await?;
+    let () = pipeline.expire(&sets, KEPT_VECTORS_S, None).await?;
+    let () = pipeline.custom(command("VADD"), args).await?;
+    let () = pipeline.expire(&key, KEPT_VECTORS_S, None).await?;
+    Ok(pipeline.all().await?)
+}
+
+/// Forgets the vectors of memories, of one owner or (`None`) of the whole project, by whichever model. Those of memories that stay are made
+/// again when they are wanted.
+async fn forget_vectors(cache: &Client, project: &str, owner: Option<&str>) -> Result<(), StoreError> {
+    let sets = name::memory_vector_sets(project);
+    let mut gone: Vec<String> = cache.smembers(&sets).await?;
+    gone.retain(|set| owner.is_none_or(|owner| set.split_once(':').is_some_and(|(of, _)| of == owner)));
+    for set in &gone {
+        if let Some((owner, model)) = set.split_once(':') {
+            let () = cache.unlink(name::memory_vectors(project, owner, model)).await?;
+        }
+    }
+    Ok(if gone.is_empty() { () } else { cache.srem(&sets, gone).await? })
 }
 
 /// The ids of memories of these owners, the nearest to the vector first. Some may be deleted.
@@ -210,12 +231,12 @@ pub async fn nearest(cache: &Client, project: &str, model: &str, vector: &[u8], 
     Ok(all.into_iter().map(|(_, id)| id).collect())
 }
 
-/// Deletes memories and answers whether there were any, and the answers that calls made with them, which may be stored with the others of
-/// their owner. `model`: whose vectors of theirs go too. Repeating it after an error completes it.
+/// Deletes memories with their vectors, and answers whether there were any; and the answers that calls made with them, which may be stored
+/// with the others of their owner. Repeating it after an error completes it.
 ///
 /// # Errors
 /// Redis cannot answer.
-pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which, model: Option<&str>) -> Result<bool, StoreError> {
+pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which) -> Result<bool, StoreError> {
     let (owners, id) = match which {
         Which::All => (owners(redis, project).await?, None),
         Which::EndUser(end_user) => (vec![owner(end_user)], None),
@@ -239,14 +260,17 @@ pub async fn delete(redis: &Client, cache: &Client, project: &str, which: &Which
         }
         let () = redis.hincrby(name::memory_deletions(project), &owner, 1).await?;
         super::answers::purge_of(cache, project, &owner).await?;
-        if let Some(model) = model {
-            // The others' are made again when they are wanted.
-            let () = cache.unlink(name::memory_vectors(project, &owner, model)).await?;
+        if *which != Which::All {
+            forget_vectors(cache, project, Some(&owner)).await?;
         }
         // Last, so that a repetition finds whose it was.
         if !ids.is_empty() {
             let () = redis.hdel(&index, ids).await?;
         }
+    }
+    if *which == Which::All {
+        // Also those of owners whose last memory expired.
+        forget_vectors(cache, project, None).await?;
     }
     Ok(any)
 }

@@ -27,6 +27,7 @@ pub mod vectors;
 pub use money::Money;
 
 use fred::prelude::*;
+use fred::types::config::ClusterDiscoveryPolicy;
 use std::time::Duration;
 
 /// Redis could not answer, or what it holds cannot be read.
@@ -65,6 +66,9 @@ impl From<fred::error::Error> for StoreError {
     }
 }
 
+/// Between two attempts to connect.
+const RECONNECT: Duration = Duration::from_millis(200);
+
 /// A client that reconnects by itself for ever. `url`: `redis://`, `rediss://`, `redis-cluster://`, `redis-sentinel://`.
 ///
 /// Returns at once; until Redis is there, commands fail with [`StoreError::Unavailable`] after two seconds.
@@ -75,19 +79,33 @@ pub fn connect(url: &str) -> Result<Client, fred::error::Error> {
     let mut config = Config::from_url(url)?;
     // Otherwise a client that starts before Redis would never connect.
     config.fail_fast = false;
+    // Whoever was named may be gone for good while the others have elected another.
+    if let ServerConfig::Clustered { policy, .. } = &mut config.server {
+        *policy = ClusterDiscoveryPolicy::UseCache;
+    }
+    // What was sent once is not sent again: who asked has given it up. On a cluster a redirection is an attempt, too, and fred's client
+    // ends where there is none left for it; one redirection finds a slot that moved, a second one does not find one that moves.
+    let attempts = if config.server.is_clustered() { 3 } else { 1 };
     let mut builder = Builder::from_config(config);
     builder
         .with_performance_config(|performance| performance.default_command_timeout = Duration::from_secs(2))
         .with_connection_config(|connection| {
             connection.connection_timeout = Duration::from_secs(2);
             connection.internal_command_timeout = Duration::from_secs(2);
-            connection.max_command_attempts = 1;
+            connection.max_command_attempts = attempts;
+            connection.max_redirections = 1;
             // Else a command may wait for the answer of the one before it.
             connection.tcp.nodelay = Some(true);
         })
-        .set_policy(ReconnectPolicy::new_constant(0, 200));
+        .set_policy(ReconnectPolicy::new_constant(0, u32::try_from(RECONNECT.as_millis()).unwrap_or(u32::MAX)));
     let client = builder.build()?;
-    client.connect();
+    let connected = client.clone();
+    tokio::spawn(async move {
+        while let Ok(Err(error)) = connected.connect().await {
+            tracing::error!(%error, "the connection to Redis ended; it is made anew");
+            tokio::time::sleep(RECONNECT).await;
+        }
+    });
     Ok(client)
 }
 
@@ -168,6 +186,8 @@ pub mod name {
         memories(owner) = "memories:{}";
         /// Vector set of an owner's memories by their ids, by the vectors of one model (cache Redis).
         memory_vectors(owner, model) = "memories:vectors:{}:{}";
+        /// Set of the vector sets of memories there may be, `<owner>:<model>` (cache Redis).
+        memory_vector_sets() = "memories:vectors";
         /// Hash of all memories' ids to their owners.
         memory_owners() = "memories";
         /// Hash of owners to how often memories of theirs were deleted.
@@ -188,9 +208,9 @@ pub mod name {
         answers() = "answers";
         /// Sorted set by expiry of the members of [`answers`] that came of an owner's memories (cache Redis).
         answers_of(owner) = "answers:of:{}";
-        /// Vector set of the questions of a partition, by the exact keys of their answers (cache Redis).
-        vector_set(partition) = "vectors:{}";
-        /// Sorted set by expiry of all vectors, `<partition>|<exact key>` (cache Redis).
+        /// Vector set of questions that may be compared, by the exact keys of their answers (cache Redis).
+        vector_set(set) = "vectors:{}";
+        /// Sorted set by expiry of all vectors, `<set>|<exact key>` (cache Redis).
         vectors() = "vectors";
     }
 }

@@ -12,6 +12,8 @@ use std::sync::LazyLock;
 
 /// How long an answer is kept unless the project says otherwise.
 pub const DEFAULT_TTL_S: u32 = 3_600;
+/// So long after a project's end a settlement of it may come: filters give up after an hour.
+const LATEST_S: i64 = 7_200;
 /// How near a question must be unless the project says otherwise: a cosine of 0.95.
 pub const DEFAULT_THRESHOLD_PPM: u32 = 950_000;
 
@@ -196,6 +198,8 @@ pub async fn delete(redis: &Client, id: &str) -> Result<bool, StoreError> {
     for hash in hashes.iter().filter(|hash| !hash.is_empty()) {
         let () = redis.del(name::key_hash(hash)).await?;
     }
+    // Of calls under way: what they bring later came of memories that are gone.
+    let () = redis.expire(name::memory_deletions(id), LATEST_S, None).await?;
     // With holds still due it stays listed, so that they are swept; lists leave out what has no record.
     if due == 0 {
         let () = redis.srem(name::PROJECTS, id).await?;

@@ -219,6 +219,7 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
         tokens(settle.usage.cache_write_5m.saturating_add(settle.usage.cache_write_1h)).into(),
         i64::from(settle.estimated).into(),
         ledger::text(&settle.model).into(),
+        i64::from(of.side_call).into(),
     ];
     for (field, value) in ledger::of_settle(settle) {
         args.push(field.into());

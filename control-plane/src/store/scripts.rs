@@ -43,9 +43,11 @@ impl Scripts {
     }
 }
 
-/// Runs a script on a project. Its only declared key is what all names of the project begin with: it has their hash slot.
+/// Runs a script on a project. Its first key is what all names of the project begin with: it has their hash slot. No key has that very name,
+/// and the state nearly always is there: of two such keys a cluster that moves the slot from one master to another key by key answers
+/// neither here nor there (`TRYAGAIN`), so that no script ever sees half a project.
 pub(super) async fn run<R: FromValue>(redis: &Client, script: &Script, project: &str, args: Vec<Value>) -> Result<R, StoreError> {
-    Ok(script.evalsha_with_reload(redis, name::prefix(project), args).await?)
+    Ok(script.evalsha_with_reload(redis, vec![name::prefix(project), name::state(project)], args).await?)
 }
 
 /// The Lua table of what follows the prefix in the project's names, so that [`name`] alone spells them.

@@ -267,8 +267,8 @@ pub(super) async fn rebuild(redis: &Client, scripts: &Scripts, project: &str) ->
             }
             ["no_evidence"] => {
                 return Err(StoreError::Corrupt(format!(
-                    "the state of project {project} is gone, and so are its ledger and counters: restore Redis from a backup, or begin at nothing \
-                     with `proxium spend reset {project} --window monthly_cap`"
+                    "the state of project {project} is gone, and so are its counters and its ledger, or some of the ledger's month: restore \
+                     Redis from a backup, or begin at nothing with `proxium spend reset {project} --window monthly_cap`"
                 )));
             }
             ["gone"] => return Ok(()),

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
 
+#[path = "../common/cluster.rs"]
+mod cluster;
 #[path = "../common/redis.rs"]
 mod redis;
 mod world;
@@ -9,6 +11,7 @@ mod world;
 mod access;
 mod changes;
 mod keys;
+mod masters;
 mod outage;
 mod projects;
 mod secrets;

@@ -2,7 +2,8 @@
 
 use crate::world::{ADMIN, World, named};
 use fred::prelude::*;
-use proxium::store::name;
+use proxium::store::{Money, memories, name};
+use proxium_wire::{MemoryVector, Settle, SettleRequest, Settlement, Store, StoredAnswer, Vector, settlement::End};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -142,6 +143,47 @@ async fn a_deleted_project_leaves_its_ledger_and_nothing_else() {
     assert!(!pointer);
     assert_eq!(world.call(Method::GET, &path, json!(null)).await.status, StatusCode::NOT_FOUND);
     assert!(!world.call(Method::GET, "projects", json!(null)).await.text.contains(&id));
+}
+
+#[tokio::test]
+async fn a_deleted_project_leaves_no_memory_no_answer_and_no_vector() {
+    let world = World::start().await;
+    let id = world.project(named()).await;
+    let vector = [1.0_f32, 0.5].map(f32::to_le_bytes).concat();
+    // Of the project and of end users, by two models, and of one whose memories have expired.
+    for (end_user, model) in [("", "embed"), ("ann", "embed"), ("ann", "embed-before"), ("gone", "embed")] {
+        if end_user != "gone" {
+            let memory = if end_user.is_empty() { json!({"text": "t"}) } else { json!({"text": "t", "end_user": end_user}) };
+            world.call(Method::POST, &format!("projects/{id}/memories"), memory).await.id();
+        }
+        let memory = MemoryVector { id: "mem_1".into(), end_user: end_user.into(), vector: vector.clone() };
+        memories::embed(&world.redis, &id, model, &memory).await.unwrap();
+    }
+    let store = Store {
+        cache_key: vec![1; 32],
+        answer: StoredAnswer { body: b"{}".to_vec(), model: "small".into(), request_id: "r1".into(), ..StoredAnswer::default() },
+        ttl_s: 600,
+        vector: Some(Vector { partition: vec![7; 32], vector, question: "Why is the sky blue?".into() }),
+        ..Store::default()
+    };
+    let settle = Settle { store: Some(store), ..Settle::default() };
+    let settlement = Settlement { id: "r1".into(), project: id.clone(), end: Some(End::Settle(Box::new(settle))), ..Settlement::default() };
+    let money = Money::new(world.redis.clone(), world.redis.clone());
+    money.settle(&SettleRequest { settlements: vec![settlement] }).await.unwrap();
+    let left = async || {
+        let mut keys: Vec<String> =
+            world.redis.eval("return redis.call('KEYS', ARGV[1])", Vec::<String>::new(), vec![name::prefix(&id) + "*"]).await.unwrap();
+        keys.retain(|key| ["}:memories", "}:answer", "}:vectors"].iter().any(|part| key.contains(part)));
+        keys
+    };
+    // Memories by owner and their index; sets by owner and model and theirs; the answer, the vector, and their indexes.
+    assert_eq!(left().await.len(), 3 + 5 + 4, "{:?}", left().await);
+
+    assert_eq!(world.call(Method::DELETE, &format!("projects/{id}"), json!(null)).await.status, StatusCode::NO_CONTENT);
+    // What is under way is told that its memories are gone, for as long as it may come.
+    assert_eq!(left().await, [name::memory_deletions(&id)]);
+    let ttl: i64 = world.redis.ttl(name::memory_deletions(&id)).await.unwrap();
+    assert!((1..=7_200).contains(&ttl), "{ttl}");
 }
 
 #[tokio::test]

@@ -108,6 +108,20 @@ impl Redis {
         }
     }
 
+    /// What it answers to one command, a number, a word or a text; for what is to be said before there is a client, or to one node alone.
+    pub fn tell(&self, command: &str) -> String {
+        use std::io::{BufRead, BufReader, Read, Write};
+        let mut stream = BufReader::new(std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap());
+        stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).unwrap();
+        assert!(!line.starts_with('-'), "{command}: {line}");
+        let Some(length) = line.strip_prefix('$') else { return line.get(1..).unwrap_or_default().trim_end().to_owned() };
+        let mut text = vec![0; length.trim_end().parse().unwrap()];
+        stream.read_exact(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
     /// Address and port.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -116,6 +130,19 @@ impl Redis {
     /// A connected client.
     pub async fn client(&self) -> Client {
         connected(&format!("redis://{}", self.address())).await
+    }
+}
+
+/// The Redis, or the nodes of one, in which projects live; it runs while this is held.
+#[derive(Clone)]
+pub struct Home {
+    pub url: String,
+    pub nodes: Arc<Vec<Arc<Redis>>>,
+}
+
+impl From<Arc<Redis>> for Home {
+    fn from(redis: Arc<Redis>) -> Self {
+        Self { url: format!("redis://{}", redis.address()), nodes: Arc::new(vec![redis]) }
     }
 }
 

@@ -1,15 +1,13 @@
 //! Stored answers: kept, found, purged, and left out when there is no room.
 
-use crate::redis::Redis;
 use crate::world::{World, settled};
 use fred::prelude::*;
 use proxium::store::answers::{Purge, purge};
 use proxium::store::name;
 use proxium_wire::{AdmitRequest, Call, Hits, Limit, Store, StoredAnswer, admit_reply::Outcome, settlement::End};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn answer(key: u8, model: &str, request_id: &str) -> Store {
+pub fn answer(key: u8, model: &str, request_id: &str) -> Store {
     let answer = StoredAnswer {
         body: b"{\"choices\":[]}".to_vec(),
         model: model.into(),
@@ -20,7 +18,7 @@ fn answer(key: u8, model: &str, request_id: &str) -> Store {
     Store { cache_key: vec![key; 32], answer, ttl_s: 60, ..Store::default() }
 }
 
-async fn keep(world: &World, id: &str, store: Store) {
+pub async fn keep(world: &World, id: &str, store: Store) {
     let settle = settled((7, 5), 640, Some(store));
     world.money.settle(&world.end(id, "", End::Settle(Box::new(settle)))).await.unwrap();
 }
@@ -31,7 +29,7 @@ fn asking(world: &World, id: &str, key: u8) -> AdmitRequest {
     call
 }
 
-async fn is_hit(world: &World, id: &str, key: u8) -> bool {
+pub async fn is_hit(world: &World, id: &str, key: u8) -> bool {
     matches!(world.admit(&asking(world, id, key)).await, Outcome::Hit(_))
 }
 
@@ -135,38 +133,4 @@ async fn an_answer_that_cannot_be_read_is_a_miss() {
     let key = name::answer(&world.project, &hex::encode([1; 32]));
     let () = world.client.set(key, "not a stored answer", None, None, false).await.unwrap();
     assert!(matches!(world.admit(&asking(&world, "a", 1)).await, Outcome::Admitted(_)));
-}
-
-/// Limits Redis' memory to what it uses now, times 100, by `used_percent`. What it uses is made large enough to be steady.
-async fn limit_memory(world: &World, policy: &str, used_percent: u64) {
-    let () = world.client.set("ballast", "x".repeat(20_000_000), None, None, false).await.unwrap();
-    let info: String = world.client.info(None).await.unwrap();
-    let used: u64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
-    let most = (used * 100 / used_percent).to_string();
-    let set = fred::types::CustomCommand::new_static("CONFIG", None::<u16>, false);
-    let () = world.client.custom(set, vec!["SET", "maxmemory-policy", policy, "maxmemory", &most]).await.unwrap();
-}
-
-#[tokio::test]
-async fn answers_are_not_stored_when_redis_is_short_of_room_but_money_is() {
-    for (policy, stored) in [("noeviction", false), ("allkeys-lru", true)] {
-        let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
-        limit_memory(&world, policy, 85).await;
-        keep(&world, "a", answer(1, "small", "a")).await;
-        assert_eq!(is_hit(&world, "b", 1).await, stored, "{policy}");
-        assert_eq!(world.spend().await, 640);
-    }
-}
-
-#[tokio::test]
-async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
-    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
-    for id in ["settled", "released"] {
-        world.admitted(&world.call(id)).await;
-    }
-    limit_memory(&world, "noeviction", 120).await;
-    assert!(world.money.admit(&world.call("new"), crate::world::no_credentials).await.is_err());
-    world.settle("settled", (7, 5), 640).await;
-    world.release("released").await;
-    assert_eq!((world.key_window().await, world.state().await), ([1, 1, 12], [210_001, 640, 0]));
 }

@@ -387,3 +387,76 @@ async fn following_the_ledger_misses_and_repeats_nothing() {
     world.settle("new", (7, 5), 1).await;
     assert_eq!(spend::ledger(&world.client, &world.project, after.as_deref(), 10).await.unwrap().len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_follows_the_ledger_while_it_is_written_misses_and_repeats_nothing() {
+    const WRITERS: usize = 8;
+    const EACH: usize = 40;
+    let world = std::sync::Arc::new(World::new().await);
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let world = world.clone();
+        writers.spawn(async move {
+            for n in 0..EACH {
+                world.settle(&format!("{writer}-{n}"), (7, 5), 1).await;
+            }
+        });
+    }
+    let (mut after, mut seen) = (None::<String>, Vec::new());
+    // What is written before the writers are done is there by the read after that.
+    loop {
+        let done = writers.try_join_next().is_some_and(|ended| ended.is_err()) || writers.is_empty();
+        let page = spend::ledger(&world.client, &world.project, after.as_deref(), 7).await.unwrap();
+        match page.last() {
+            Some((cursor, _)) => after = Some(cursor.clone()),
+            None if done => break,
+            None => tokio::task::yield_now().await,
+        }
+        seen.extend(page.into_iter().map(|(_, fields)| fields.into_iter().find(|(field, _)| field == "id").unwrap().1));
+    }
+    seen.sort();
+    let mut all: Vec<_> = (0..WRITERS).flat_map(|writer| (0..EACH).map(move |n| format!("{writer}-{n}"))).collect();
+    all.sort();
+    assert_eq!(seen, all);
+}
+
+/// Records of a time long ago, which a stream keeps in whole pieces of a hundred.
+async fn old_records(world: &World, count: u32) {
+    let fill = "for i = 1, tonumber(ARGV[1]) do
+        redis.call('XADD', KEYS[1], '1000-' .. i, 'id', 'old' .. i, 'month', '210001', 'cost_nano_usd', '5') end return 0";
+    let () = world.client.eval(fill, vec![name::ledger(&world.project)], vec![count.to_string()]).await.unwrap();
+}
+
+#[tokio::test]
+async fn records_older_than_the_retention_go_and_spend_stays() {
+    let world = World::new().await;
+    old_records(&world, 350).await;
+    for id in ["a", "b"] {
+        world.settle(id, (7, 5), 640).await;
+    }
+    world.money.trim_ledgers(std::time::Duration::from_secs(86_400)).await.unwrap();
+    let left: Vec<_> = world.ledger().await.into_iter().map(|record| record["id"].clone()).collect();
+    assert!(left.len() < 102 && left.ends_with(&["a".to_owned(), "b".to_owned()]), "{left:?}");
+    assert_eq!((world.spend().await, world.key_window().await), (1_280, [2, 2, 24]));
+    world.money.trim_ledgers(std::time::Duration::from_secs(400 * 86_400)).await.unwrap();
+    assert_eq!(world.ledger().await.len(), left.len());
+}
+
+#[tokio::test]
+async fn a_state_is_not_made_anew_from_a_ledger_that_lost_some_of_the_month() {
+    for trimmed in [false, true] {
+        let world = World::new().await;
+        world.clock(0).await;
+        old_records(&world, 3).await;
+        world.settle("a", (7, 5), 640).await;
+        let [month, ..] = world.state().await;
+        if trimmed {
+            let gone: u64 = world.client.xtrim(name::ledger(&world.project), ("MINID", "=", "2000-0")).await.unwrap();
+            assert_eq!(gone, 3);
+        }
+        let () = world.client.del(vec![name::state(&world.project), name::spend_month(&world.project, &month.to_string())]).await.unwrap();
+        let _ = world.money.sweep_all().await;
+        let admitted = world.money.admit(&world.call("b"), no_credentials).await;
+        assert_eq!(admitted.is_err(), trimmed, "{admitted:?}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Money on a real Redis: limits, reservations, settlements, stored answers.
+//! Money on a real Redis: limits, reservations, settlements, stored answers. `on_cluster.rs` is the same on a Redis Cluster.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test may fail where it stands")]
 
@@ -12,5 +12,14 @@ mod ends;
 mod limits;
 mod months;
 mod near;
+mod one_redis;
 mod races;
+mod room;
 mod schedules;
+
+/// How many random schedules are tried.
+const SCHEDULES: u32 = 200;
+
+fn home() -> redis::Home {
+    redis::Redis::shared().into()
+}

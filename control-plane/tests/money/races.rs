@@ -1,16 +1,15 @@
 //! Many calls at once over several control planes, and any order of events.
 
-use crate::redis::{Redis, connected};
+use crate::redis::connected;
 use crate::world::{NOON, World, ms, no_credentials};
 use fred::prelude::*;
 use proxium::store::{Money, name};
 use proxium_wire::{Limit, admit_reply::Outcome};
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// 200 calls over two control planes; how many pass.
 async fn passed_of_200(world: &World, tokens: u64) -> usize {
-    let other = world.redis.client().await;
+    let other = connected(&world.home.url).await;
     let monies = [world.money.clone(), Money::new(other.clone(), other)];
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..200 {
@@ -129,57 +128,4 @@ async fn whatever_happens_in_whatever_order_ledger_windows_and_spend_agree() {
         assert_eq!(world.key_window().await, [calls, calls, tokens], "seed {seed}");
         assert!(now - ms(NOON) < 60_000);
     }
-}
-
-#[tokio::test]
-async fn what_was_answered_survives_a_crash_of_redis() {
-    const SETTINGS: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
-    let world = World::on(Arc::new(Redis::start(SETTINGS))).await;
-    world.ceiling(Limit::CallsPerHour, 3).await;
-    world.admitted(&world.call("a")).await;
-    world.admitted(&world.call("b")).await;
-    world.settle("a", (7, 5), 640).await;
-    world.redis.crash_and_restart(SETTINGS);
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    // The client finds its way back by itself.
-    while world.money.sweep_all().await.is_err() {
-        assert!(std::time::Instant::now() < until, "no connection after the restart");
-        tokio::task::yield_now().await;
-    }
-    assert_eq!((world.key_window().await, world.state().await), ([2, 2, 42], [210_001, 640, 1_000]));
-    world.settle("a", (7, 5), 640).await;
-    world.settle("b", (7, 5), 640).await;
-    world.admitted(&world.call("c")).await;
-    world.refused(&world.call("d")).await;
-    assert_eq!(world.state().await, [210_001, 1_280, 1_000]);
-}
-
-#[tokio::test]
-async fn a_redis_cluster_does_the_same() {
-    let redis = Arc::new(Redis::start(&["--save", "", "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]));
-    let node = redis.client().await;
-    let cluster = |args: &[&str]| {
-        let args: Vec<Value> = args.iter().map(|arg| (*arg).into()).collect();
-        let node = node.clone();
-        async move { node.custom::<String, _>(fred::types::CustomCommand::new_static("CLUSTER", None::<u16>, false), args).await.unwrap() }
-    };
-    cluster(&["ADDSLOTSRANGE", "0", "16383"]).await;
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while !cluster(&["INFO"]).await.contains("cluster_state:ok") {
-        assert!(std::time::Instant::now() < until, "the cluster does not form");
-    }
-    let client = connected(&format!("redis-cluster://{}", redis.address())).await;
-    let world = World::over(redis, client).await;
-    world.ceiling(Limit::CallsPerHour, 2).await;
-    world.admitted(&world.call("a")).await;
-    world.settle("a", (7, 5), 640).await;
-    let mut call = world.call("b");
-    call.hold_ms = 1;
-    world.clock(0).await;
-    world.admitted(&call).await;
-    while world.money.sweep_all().await.unwrap() == 0 {
-        assert!(std::time::Instant::now() < until, "the hold does not expire");
-    }
-    world.refused(&world.call("c")).await;
-    assert_eq!((world.spend().await, world.held().await), (1_640, 0));
 }

@@ -1,6 +1,5 @@
 //! Random schedules of everything that can happen to calls, on a real Redis: whatever the order, the books agree.
 
-use crate::redis::Redis;
 use crate::world::{KEY, NOON, World, ms, settled};
 use fred::prelude::*;
 use proptest::prelude::*;
@@ -26,12 +25,13 @@ enum Step {
         side: bool,
         hold_ms: u64,
     },
-    /// Settles it, known or not, held or not.
+    /// Settles it, known or not, held or not; as a side call where it is unknown.
     Settle {
         project: usize,
         id: u8,
         tokens: u64,
         cost: i64,
+        side: bool,
     },
     Release {
         project: usize,
@@ -54,8 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (project.clone(), id.clone(), 0_u64..150, 0_i64..4_000, any::<bool>(), prop::bool::weighted(0.15), 0_u64..90_000).prop_map(
             |(project, id, tokens, money, sender, side, hold_ms)| Step::Reserve { project, id, tokens, money, sender, side, hold_ms }
         ),
-        4 => (project.clone(), id.clone(), 0_u64..300, 0_i64..5_000)
-            .prop_map(|(project, id, tokens, cost)| Step::Settle { project, id, tokens, cost }),
+        4 => (project.clone(), id.clone(), 0_u64..300, 0_i64..5_000, prop::bool::weighted(0.15))
+            .prop_map(|(project, id, tokens, cost, side)| Step::Settle { project, id, tokens, cost, side }),
         2 => (project.clone(), id).prop_map(|(project, id)| Step::Release { project, id }),
         2 => Just(Step::Again),
         2 => (project, prop_oneof![0_i64..2_000, 20_000_i64..70_000, Just(3_600_000), Just(16 * 86_400_000)])
@@ -175,10 +175,11 @@ async fn run(schedule: Vec<Step>) {
                 request.normal.hold.nano_usd = money;
                 book.reserve(&request).await;
             }
-            Step::Settle { project, id, tokens, cost } => {
+            Step::Settle { project, id, tokens, cost, side } => {
                 let book = &mut books[project];
                 book.costs.entry(id).or_insert(cost);
-                let request = book.world.end(&id.to_string(), "", End::Settle(Box::new(settled((tokens, 1), cost, None))));
+                let mut request = book.world.end(&id.to_string(), "", End::Settle(Box::new(settled((tokens, 1), cost, None))));
+                request.settlements[0].side_call = side;
                 book.world.money.settle(&request).await.unwrap();
                 last = Some(request);
             }
@@ -223,14 +224,14 @@ async fn run(schedule: Vec<Step>) {
 
 #[test]
 fn whatever_the_order_the_books_agree_and_no_limit_is_passed() {
-    let redis = Redis::shared();
+    let home = crate::home();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let config = Config { cases: 200, max_shrink_iters: 200, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: crate::SCHEDULES, max_shrink_iters: 200, failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&prop::collection::vec(step(), 1..60), |schedule| {
             runtime.block_on(run(schedule));
             Ok(())
         })
         .unwrap();
-    drop(redis);
+    drop(home);
 }

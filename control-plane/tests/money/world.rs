@@ -1,6 +1,6 @@
 //! A project in Redis with one key, and a clock that stands where a test puts it.
 
-use crate::redis::Redis;
+use crate::redis::{Home, connected};
 use fred::prelude::*;
 use proxium::store::{Money, StoreError, name};
 use proxium_wire::{
@@ -8,7 +8,6 @@ use proxium_wire::{
     admit_reply::Outcome, settlement::End,
 };
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where the clock of a new project stands: ahead of Redis' own, so that it stands still.
@@ -19,7 +18,7 @@ pub struct World {
     pub client: Client,
     pub money: Money,
     pub project: String,
-    pub redis: Arc<Redis>,
+    pub home: Home,
 }
 
 pub fn ms(instant: &str) -> i64 {
@@ -31,20 +30,21 @@ pub fn no_credentials(_: &str, _: &str) -> Result<String, StoreError> {
 }
 
 impl World {
-    /// On the shared Redis.
+    /// In the home that the tests of this binary share.
     pub async fn new() -> Self {
-        Self::on(Redis::shared()).await
+        Self::on(crate::home()).await
     }
 
-    pub async fn on(redis: Arc<Redis>) -> Self {
-        let client = redis.client().await;
-        Self::over(redis, client).await
+    pub async fn on(home: impl Into<Home>) -> Self {
+        let home = home.into();
+        let client = connected(&home.url).await;
+        Self::over(home, client).await
     }
 
-    pub async fn over(redis: Arc<Redis>, client: Client) -> Self {
+    pub async fn over(home: Home, client: Client) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let project = format!("p{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let world = Self { money: Money::new(client.clone(), client.clone()), client, project, redis };
+        let world = Self { money: Money::new(client.clone(), client.clone()), client, project, home };
         world.set(&name::project(&world.project), "record", "{}").await;
         world.set(&name::key(&world.project, KEY), "hash", "00").await;
         for (field, value) in [("month", "0"), ("spend", "0"), ("held", "0"), ("clock_ms", "0")] {
@@ -117,8 +117,14 @@ impl World {
     }
 
     pub fn end(&self, id: &str, source: &str, end: End) -> SettleRequest {
-        let settlement =
-            Settlement { id: id.into(), project: self.project.clone(), key_id: KEY.into(), source: source.into(), end: Some(end) };
+        let settlement = Settlement {
+            id: id.into(),
+            project: self.project.clone(),
+            key_id: KEY.into(),
+            source: source.into(),
+            end: Some(end),
+            side_call: false,
+        };
         SettleRequest { settlements: vec![settlement] }
     }
 

@@ -70,7 +70,7 @@ pub struct Near {
     /// 32-bit floats, little-endian.
     #[prost(bytes = "vec", tag = "1")]
     pub vector: Vec<u8>,
-    /// The text that the vector stands for: it must not differ in what a vector hardly shows.
+    /// The text that the vector stands for: another must agree with it in what a vector hardly shows.
     #[prost(string, tag = "2")]
     pub question: String,
     /// The least cosine, in parts per million.
@@ -178,9 +178,6 @@ pub struct StoredAnswer {
     /// The call that paid for it.
     #[prost(string, tag = "4")]
     pub request_id: String,
-    /// The question it answers, where questions are compared.
-    #[prost(string, tag = "160")]
-    pub question: String,
 }
 
 /// A hit.

@@ -7,6 +7,7 @@
 
 mod admit;
 mod catalog;
+mod group;
 mod key;
 pub mod metric;
 mod money;
@@ -19,6 +20,7 @@ pub use admit::{
     StoredAnswer, Window, admit_reply,
 };
 pub use catalog::{Breaker, Catalog, Classifier, Dialect, Endpoint, Limits, Model, Names, Prices, Provider};
+pub use group::{GroupReply, GroupRequest, GroupedAnswer, GroupedCall};
 pub use key::{AuthenticateReply, AuthenticateRequest, KeyRecord, ProjectRecord, Rules};
 pub use money::{MoneyError, NanoUsd};
 pub use recall::{Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest};
@@ -34,6 +36,8 @@ pub mod path {
     pub const AUTHENTICATE: &str = "/v1/authenticate";
     /// [`crate::AdmitRequest`] to [`crate::AdmitReply`].
     pub const ADMIT: &str = "/v1/admit";
+    /// [`crate::GroupRequest`] to [`crate::GroupReply`].
+    pub const GROUP: &str = "/v1/group";
     /// [`crate::RecallRequest`] to [`crate::RecallReply`].
     pub const RECALL: &str = "/v1/recall";
     /// [`crate::SettleRequest`] to [`crate::SettleReply`].

@@ -5,7 +5,7 @@
 //! Prometheus writes them: `gen_ai.server.request.duration` in milliseconds is `gen_ai_server_request_duration_milliseconds`.
 
 /// Every label there is.
-pub const LABELS: [&str; 13] = [
+pub const LABELS: [&str; 14] = [
     "endpoint",
     "status",
     "code",
@@ -13,6 +13,7 @@ pub const LABELS: [&str; 13] = [
     "call",
     "outcome",
     "state",
+    "breaker",
     "provider",
     "model",
     "gen_ai_operation_name",
@@ -37,6 +38,8 @@ pub const CACHE: &str = "proxium_cache_results_total";
 pub const ATTEMPTS: &str = "proxium_attempts_total";
 /// Breakers that opened, let a probe through, closed.
 pub const BREAKER: &str = "proxium_breaker_changes_total";
+/// A gauge: 0 closed, 1 half-open, 2 open.
+pub const BREAKER_STATE: &str = "proxium_breaker_state";
 /// A provider refused a credential.
 pub const CREDENTIAL_REFUSED: &str = "proxium_credential_refused";
 /// Settlements that are not acknowledged yet, a gauge.

@@ -32,6 +32,9 @@ pub struct Settlement {
     /// How it ended; always there.
     #[prost(oneof = "settlement::End", tags = "5, 6, 140")]
     pub end: Option<settlement::End>,
+    /// Of a side call, which counts as money only: no call, no tokens. Heeded where the reservation is unknown.
+    #[prost(bool, tag = "200")]
+    pub side_call: bool,
 }
 
 /// Parts of [`Settlement`].
@@ -194,4 +197,7 @@ pub struct Vector {
     /// As [`crate::Near::vector`].
     #[prost(bytes = "vec", tag = "2")]
     pub vector: Vec<u8>,
+    /// As [`crate::Near::question`]. It is read, not kept.
+    #[prost(string, tag = "210")]
+    pub question: String,
 }

@@ -2,8 +2,9 @@
 
 use prost::Message;
 use proxium_wire::{
-    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Change, Hit, Hits, Hold, Limit, Provider, Purge, RateLimit, Refused,
-    ResponseOwner, Settle, Settlement, StoredAnswer, Window, admit_reply, change::What, settlement,
+    AdmitReply, AdmitRequest, Admitted, Alternative, Call, Change, GroupReply, GroupRequest, GroupedAnswer, GroupedCall, Hit, Hits, Hold,
+    Limit, Provider, Purge, RateLimit, Refused, ResponseOwner, Settle, Settlement, StoredAnswer, Window, admit_reply, change::What,
+    settlement,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -89,6 +90,7 @@ fn hits_and_purges_keep_their_bytes() {
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Hits(Hits { call, model: "m".into(), count: 9 })),
+        side_call: false,
     };
     assert_eq!(hex(&hits.encode_to_vec()), "0a01621201701a016be2080c0a05080112016112016d1809");
     let purge = What::Purge(Purge { project: "p".into(), model: "m".into(), request_id: "r".into() });
@@ -98,14 +100,17 @@ fn hits_and_purges_keep_their_bytes() {
 
 #[test]
 fn a_release_keeps_its_bytes() {
-    let release = Settlement {
+    let mut release = Settlement {
         id: "r".into(),
         project: "p".into(),
         key_id: "k".into(),
         source: String::new(),
         end: Some(settlement::End::Release(proxium_wire::Release {})),
+        side_call: false,
     };
     assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200");
+    release.side_call = true;
+    assert_eq!(hex(&release.encode_to_vec()), "0a01721201701a016b3200c00c01");
 }
 
 #[test]
@@ -117,4 +122,13 @@ fn a_response_and_its_owner_keep_their_bytes() {
     assert!(hex(&settle.encode_to_vec()).ends_with("c2070172c80701"));
     let provider = Provider { chat_only: true, ..Provider::default() };
     assert_eq!(hex(&provider.encode_to_vec()), "c00701");
+}
+
+#[test]
+fn a_group_keeps_its_bytes() {
+    let call = |body: u8, traceparent: &str| GroupedCall { body: vec![body], traceparent: traceparent.into() };
+    let request = GroupRequest { path: "/v1/admit".into(), calls: vec![call(0xff, "t"), call(0xfe, "")] };
+    assert_eq!(hex(&request.encode_to_vec()), "0a092f76312f61646d6974".to_owned() + "12060a01ff120174" + "12030a01fe");
+    let reply = GroupReply { answers: vec![GroupedAnswer { status: 200, body: vec![0xff], alone: true }] };
+    assert_eq!(hex(&reply.encode_to_vec()), "0a0808c8011201ff1801");
 }

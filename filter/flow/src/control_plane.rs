@@ -20,7 +20,7 @@ pub fn callout(config: &Config, path: &str, traceparent: Option<&str>, message: 
     if let Some(traceparent) = traceparent {
         headers.add("traceparent", traceparent);
     }
-    Callout { cluster: config.control_plane_cluster.clone(), headers, body: message.encode_to_vec(), timeout_ms }
+    Callout { cluster: config.control_plane_cluster.clone(), headers, body: message.encode_to_vec(), timeout_ms, groups: false }
 }
 
 /// The message in a reply; `None` for anything but a readable 200.

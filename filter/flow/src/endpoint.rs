@@ -45,8 +45,8 @@ const FULL: &[StageName] = &[
 /// The others: reserved before they are resolved; no cache, no soft cap.
 const SHORT: &[StageName] = &[StageName::Authenticate, StageName::Reserve, StageName::Resolve, StageName::Attempt, StageName::Record];
 
-/// Counting tokens: nothing is generated, so nothing is cached, reserved or recorded.
-const COUNT: &[StageName] = &[StageName::Authenticate, StageName::Resolve, StageName::Attempt];
+/// Counting tokens: nothing is generated, so nothing is cached, reserved or recorded. What would be remembered counts.
+const COUNT: &[StageName] = &[StageName::Authenticate, StageName::Recall, StageName::Resolve, StageName::Attempt];
 
 /// Telling models: no body, no provider.
 const LIST: &[StageName] = &[StageName::Authenticate, StageName::List];

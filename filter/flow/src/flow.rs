@@ -50,7 +50,7 @@ pub enum Effect {
     ReadAnswer,
     /// Let the head of the router's stream on with these header lines, and deliver its bytes.
     StreamHead(Headers),
-    /// Replace the chunk just delivered.
+    /// Replace the chunk just delivered; without this it goes as it came.
     Forward(Vec<u8>),
     /// Answer the client.
     Respond(Response),
@@ -156,8 +156,8 @@ impl Stage {
             (Self::Routing(routing), Event::Body(body)) => routing.body(body, world),
             (Self::Routing(routing), Event::Overloaded) => routing.overloaded(world),
             (Self::Streaming(mut streaming), Event::Chunk(bytes, end)) => {
-                let bytes = streaming.chunk(bytes, end);
-                Turn::wait(Self::Streaming(streaming), Effect::Forward(bytes))
+                let effects = streaming.chunk(&bytes, end).map(Effect::Forward).into_iter().collect();
+                Turn { stage: Self::Streaming(streaming), effects }
             }
             (Self::Authenticating(opening), Event::Overloaded) => authenticate::overloaded(&opening),
             (Self::Reserving(call), Event::Overloaded) => call.refuse_after(&Refusal::Overloaded, call.release()),

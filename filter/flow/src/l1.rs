@@ -148,13 +148,7 @@ mod tests {
     const NOW_MS: u64 = 1_000_000;
 
     fn hit(model: &str, request_id: &str, bytes: usize) -> Hit {
-        let answer = StoredAnswer {
-            body: vec![b'x'; bytes],
-            model: model.into(),
-            cost_nano_usd: 1,
-            request_id: request_id.into(),
-            question: String::new(),
-        };
+        let answer = StoredAnswer { body: vec![b'x'; bytes], model: model.into(), cost_nano_usd: 1, request_id: request_id.into() };
         Hit { answer, expires_in_ms: 10_000, ..Hit::default() }
     }
 

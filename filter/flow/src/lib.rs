@@ -26,6 +26,7 @@ pub mod deadline;
 pub mod dialect;
 pub mod endpoint;
 mod flow;
+pub mod group;
 pub mod hits;
 pub mod hop;
 pub mod json;

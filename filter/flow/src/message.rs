@@ -90,6 +90,8 @@ pub struct Callout {
     pub body: Vec<u8>,
     /// The longest it may take.
     pub timeout_ms: u64,
+    /// It may travel with others of its path and its patience, and wait for the slowest of them.
+    pub groups: bool,
 }
 
 /// How a [`Callout`] ended.

@@ -60,6 +60,7 @@ fn chunk(script: &Script, turn: Turn, bytes: &str, end: bool) -> (Turn, String) 
     let mut turn = turn.stage.step(Event::Chunk(bytes.as_bytes().to_vec(), end), script);
     match turn.effects.pop() {
         Some(Effect::Forward(bytes)) => (turn, String::from_utf8(bytes).unwrap()),
+        None => (turn, bytes.to_owned()),
         other => panic!("nothing is forwarded but {other:?}"),
     }
 }

@@ -92,6 +92,7 @@ fn a_vector_is_made_between_two_admissions_and_recorded_once_the_call_is_let_in(
     }
     let Some(End::Settle(settle)) = &beside(&hit)[0].end else { panic!("not settled") };
     assert_eq!((settle.cost_nano_usd, settle.usage.input, settle.call.endpoint), (3_000, 3, i32::from(Endpoint::Embeddings)));
+    assert!(beside(&hit)[0].side_call, "should its reservation be unknown, it is no call");
 
     // Not near, but admitted: the answer is stored with its vector, in the partition of the model that gave it.
     let turn = script.answer(embedding(&script), 200, VECTOR);
@@ -99,10 +100,11 @@ fn a_vector_is_made_between_two_admissions_and_recorded_once_the_call_is_let_in(
     let turn = told(turn, Outcome::Admitted(Admitted::default()), &script);
     assert_eq!((path(&turn), beside(&turn).len()), ("/v1/chat/completions", 1));
     let turn = script.answer(turn, 200, ANSWER);
+    assert!(!settled(&turn).side_call);
     let Some(End::Settle(settle)) = &settled(&turn).end else { panic!("not settled") };
     let store = settle.store.as_ref().unwrap();
     let vector = store.vector.as_ref().unwrap();
-    assert_eq!((vector.partition.clone(), vector.vector.len(), store.answer.question.as_str()), (partition, 8, "hello"));
+    assert_eq!((vector.partition.clone(), vector.vector.len(), vector.question.as_str()), (partition, 8, "hello"));
 }
 
 #[test]

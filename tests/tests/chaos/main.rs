@@ -211,6 +211,7 @@ async fn settled_twice_is_settled_once(stack: &Stack, redis: &Client, tenants: &
             key_id: tenant.key.id.clone(),
             source: String::new(),
             end: Some(End::Settle(Box::new(settle.clone()))),
+            side_call: false,
         };
         let settled = ledger.iter().filter(|record| record["kind"] == "call").rev().take(10);
         let request = SettleRequest { settlements: settled.map(again).collect() };

@@ -212,9 +212,10 @@ done("a token is made, shown once, and its sessions end with it");
 
 await press(page, "Log out");
 equal(new URL(page.url()).pathname, "/console/login");
+await shows(overview, "#stale", "Not live since");
 await overview.goto(`${CONSOLE}/console`);
 equal(new URL(overview.url()).pathname, "/console/login");
-done("a session ends for every page of it");
+done("a session ends for every page of it, and an open one says that it is no longer live");
 
 // Statuses that this script asked for are told in the browser's own console.
 equal(complaints.filter((text) => !/status of (400|401)/.test(text)), []);

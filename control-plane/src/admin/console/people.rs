@@ -99,7 +99,9 @@ fn readable(mut entry: Value) -> Value {
     let text = |value: Option<&Value>| value.filter(|value| !value.is_null()).map(Value::to_string);
     let changed: Vec<Value> =
         names.iter().map(|name| json!({"name": name, "before": text(before.get(*name)), "after": text(after.get(*name))})).collect();
+    let at = entry.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok()).map(instant);
     if let Some(all) = entry.as_object_mut() {
+        all.insert("at".to_owned(), at.into());
         all.insert("changed".to_owned(), changed.into());
     }
     entry

@@ -247,7 +247,8 @@ fn callout(call: &Call, entry: &Entry, secret: Option<&str>, share: Share) -> Re
         let (name, value) = credential_header(entry.provider.dialect(), secret);
         headers.add(name, value);
     }
-    let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body: outgoing.body, timeout_ms: share.timeout_ms };
+    let callout =
+        Callout { cluster: entry.provider.cluster.clone(), headers, body: outgoing.body, timeout_ms: share.timeout_ms, groups: false };
     Ok((callout, outgoing.dropped))
 }
 

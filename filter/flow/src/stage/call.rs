@@ -218,6 +218,7 @@ impl Call {
             key_id: self.key.key_id.clone(),
             source: self.controls.source.clone(),
             end: Some(end),
+            side_call: false,
         })
     }
 

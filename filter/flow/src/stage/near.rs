@@ -88,7 +88,8 @@ impl Comparing {
     /// What makes an answer of `model` findable.
     #[must_use]
     pub fn stored(&self, model: &str) -> Option<Vector> {
-        (!self.vector.is_empty()).then(|| Vector { partition: self.partition(model), vector: self.vector.clone() })
+        let Near { vector, question, .. } = self.near()?;
+        Some(Vector { partition: self.partition(model), vector, question })
     }
 
     fn input_tokens(&self) -> u64 {

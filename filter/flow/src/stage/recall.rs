@@ -30,10 +30,12 @@ pub fn enter(call: Box<Call>, world: &impl World) -> Turn {
     if !call.controls.recall || !call.key.project_record.memory {
         return call.next(world);
     }
+    // Ranking is paid for; a count is free, and as many of the newest are about as long.
+    let ranks_by = near::model(&call).filter(|_| call.head.route.reserves());
     let request = RecallRequest {
         project: call.key.project.clone(),
         end_user: call.end_user().to_owned(),
-        ranks_by: near::model(&call).map(|entry| entry.model.name.clone()).unwrap_or_default(),
+        ranks_by: ranks_by.map(|entry| entry.model.name.clone()).unwrap_or_default(),
         ..RecallRequest::default()
     };
     let timeout_ms = call.deadline.left_ms(world.now_ms()).min(control_plane::TIMEOUT_MS);

@@ -96,7 +96,6 @@ pub fn store(call: &Call, entry: &Entry, cost: NanoUsd, complete: Option<&Vec<u8
             model: entry.model.name.clone(),
             cost_nano_usd: cost.0,
             request_id: call.head.request_id.clone(),
-            question: call.comparing.as_ref().map(|comparing| comparing.question.clone()).unwrap_or_default(),
         },
         ttl_s: call.key.project_record.cache_ttl_s,
         renews,

@@ -37,7 +37,9 @@ pub fn enter(mut call: Box<Call>, world: &impl World) -> Turn {
     let mut call = call;
     call.embeds = request.embed.is_some();
     let timeout_ms = left_ms.min(control_plane::TIMEOUT_MS);
-    let callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
+    let mut callout = control_plane::callout(world.config(), path::ADMIT, call.head.headers.get("traceparent"), &request, timeout_ms);
+    // Looking for near matches takes longer, and who has little time cannot wait for others.
+    callout.groups = request.embed.is_none() && request.near.is_none() && timeout_ms == control_plane::TIMEOUT_MS;
     Turn::wait(Stage::Reserving(call), Effect::Call(callout))
 }
 

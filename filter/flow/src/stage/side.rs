@@ -159,7 +159,7 @@ pub fn start(call: Box<Call>, purpose: Purpose, ask: Option<Ask>, admitted: &Adm
         let (name, value) = credential_header(dialect, secret);
         headers.add(name, value);
     }
-    let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body, timeout_ms };
+    let callout = Callout { cluster: entry.provider.cluster.clone(), headers, body, timeout_ms, groups: false };
     let side = Side { call, purpose, entry, lane, is_probe, input_tokens, timeout_ms, own_timeout_ms, sent_ms: world.now_ms() };
     Turn::wait(Stage::Siding(Box::new(side)), Effect::Call(callout))
 }
@@ -182,6 +182,7 @@ fn settlement(call: &Call, purpose: Purpose, end: End) -> Settlement {
         key_id: call.key.key_id.clone(),
         source: call.controls.source.clone(),
         end: Some(end),
+        side_call: true,
     }
 }
 

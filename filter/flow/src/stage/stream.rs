@@ -91,9 +91,9 @@ impl Streaming {
         Turn::wait(Stage::Streaming(Box::new(streaming)), Effect::StreamHead(headers))
     }
 
-    /// Takes bytes of the provider; gives those for the client.
-    pub fn chunk(&mut self, bytes: Vec<u8>, end: bool) -> Vec<u8> {
-        let mut events = self.reader.push(&bytes);
+    /// Takes bytes of the provider; gives those for the client, or nothing: they go as they are.
+    pub fn chunk(&mut self, bytes: &[u8], end: bool) -> Option<Vec<u8>> {
+        let mut events = self.reader.push(bytes);
         let mid_event = end && self.reader.mid_event();
         if end {
             events.extend(self.reader.finish());
@@ -115,9 +115,10 @@ impl Streaming {
         // A translator ends a broken stream itself.
         let broken = (end && !self.meter.ended() && !self.meter.failed()).then(|| broken(self.call.head.route.speaks));
         match &mut self.way {
-            Way::Pass => out = bytes,
+            Way::Pass if broken.is_none() => return None,
+            Way::Pass => out.extend_from_slice(bytes),
             Way::Hide(hider) => {
-                out = hider.push(&bytes);
+                out = hider.push(bytes);
                 if end {
                     out.extend(hider.finish());
                 }
@@ -126,7 +127,7 @@ impl Streaming {
                 if end {
                     translator.finish(&mut out);
                 }
-                return out;
+                return Some(out);
             }
         }
         if let Some(broken) = broken {
@@ -135,7 +136,7 @@ impl Streaming {
             }
             out.extend(broken);
         }
-        out
+        (out != bytes).then_some(out)
     }
 
     /// Settles what came, however the stream ended.

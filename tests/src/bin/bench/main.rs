@@ -89,7 +89,9 @@ fn main() -> ExitCode {
     match args.peek().map(String::as_str) {
         Some("mock") => return on_core(LOAD_CORE, mock::run(args.nth(1).and_then(|port| port.parse().ok()).expect("a port"))),
         Some("load") => return on_core(LOAD_CORE, load::run()),
-        Some("near") => return on_core(LOAD_CORE, near::run()),
+        Some("near") => {
+            return on_core(LOAD_CORE, near::run(args.nth(1).map(|count| count.parse().expect("how many numbers a vector has"))));
+        }
         Some("admit") => return on_core(LOAD_CORE, admit::run()),
         // This row alone.
         Some("reserve") => {

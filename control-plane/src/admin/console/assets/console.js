@@ -25,7 +25,7 @@ function draw(figure) {
     data: { labels: told.days, datasets: datasets(told) },
     options: {
       animation: false, maintainAspectRatio: false, interaction: { mode: "index", intersect: false },
-      scales: { x: { stacked: true }, y: { stacked: true, beginAtZero: true, title: { display: true, text: told.unit } } },
+      scales: { x: { stacked: true }, y: { stacked: true, beginAtZero: true, title: { display: true, text: told.unit }, ticks: told.unit === "USD" ? {} : { precision: 0 } } },
       plugins: { legend: { position: "bottom", labels: { boxWidth: 12 } } },
     },
   }));
@@ -42,8 +42,8 @@ function replace(old, fresh) {
 
 async function refresh() {
   if (document.visibilityState !== "visible") return;
-  const answer = await fetch(location.href, { redirect: "error" });
-  if (!answer.ok) return;
+  const answer = await fetch(location.href, { redirect: "manual" }); // to the login: not ok either
+  if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const old of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(old.id);
@@ -58,8 +58,15 @@ async function refresh() {
   }
 }
 
+// Old numbers must not pass for new ones. A control plane that is away is asked again the next time.
+function tell(isStale) {
+  const stale = document.getElementById("stale");
+  if (stale.hidden === !isStale) return;
+  stale.hidden = !isStale;
+  stale.textContent = isStale ? `Not live since ${new Date().toISOString().slice(11, 19)} UTC: the control plane does not answer, or you are logged out.` : "";
+}
+
 document.querySelectorAll("[data-chart]").forEach(draw);
 if (document.querySelector("[data-live]")) {
-  // A control plane that is away is asked again the next time.
-  setInterval(() => refresh().catch(() => {}), EVERY_MS);
+  setInterval(() => refresh().then(() => tell(false), () => tell(true)), EVERY_MS);
 }

@@ -1,0 +1,65 @@
+//! What is done to a Redis of a test's own, and so is tested on one alone: it is filled, stopped, or told to forget its scripts.
+
+use crate::answers::{answer, is_hit, keep};
+use crate::redis::Redis;
+use crate::room::limit_memory;
+use crate::world::{World, no_credentials};
+use fred::prelude::*;
+use proxium_wire::{Limit, admit_reply::Outcome};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn answers_are_not_stored_when_redis_is_short_of_room_but_money_is() {
+    for (policy, stored) in [("noeviction", false), ("allkeys-lru", true)] {
+        let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+        limit_memory(&world, &world.home.nodes[0], policy, 85).await;
+        keep(&world, "a", answer(1, "small", "a")).await;
+        assert_eq!(is_hit(&world, "b", 1).await, stored, "{policy}");
+        assert_eq!(world.spend().await, 640);
+    }
+}
+
+#[tokio::test]
+async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    for id in ["settled", "released"] {
+        world.admitted(&world.call(id)).await;
+    }
+    limit_memory(&world, &world.home.nodes[0], "noeviction", 120).await;
+    assert!(world.money.admit(&world.call("new"), no_credentials).await.is_err());
+    world.settle("settled", (7, 5), 640).await;
+    world.release("released").await;
+    assert_eq!((world.key_window().await, world.state().await), ([1, 1, 12], [210_001, 640, 0]));
+}
+
+#[tokio::test]
+async fn scripts_that_redis_forgot_are_loaded_again() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    world.admitted(&world.call("a")).await;
+    let () = world.client.script_flush(false).await.unwrap();
+    world.settle("a", (7, 5), 640).await;
+    assert!(matches!(world.admit(&world.call("b")).await, Outcome::Admitted(_)));
+}
+
+#[tokio::test]
+async fn what_was_answered_survives_a_crash_of_redis() {
+    const SETTINGS: &[&str] = &["--save", "", "--appendonly", "yes", "--appendfsync", "always"];
+    let world = World::on(Arc::new(Redis::start(SETTINGS))).await;
+    world.ceiling(Limit::CallsPerHour, 3).await;
+    world.admitted(&world.call("a")).await;
+    world.admitted(&world.call("b")).await;
+    world.settle("a", (7, 5), 640).await;
+    world.home.nodes[0].crash_and_restart(SETTINGS);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    // The client finds its way back by itself.
+    while world.money.sweep_all().await.is_err() {
+        assert!(std::time::Instant::now() < until, "no connection after the restart");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((world.key_window().await, world.state().await), ([2, 2, 42], [210_001, 640, 1_000]));
+    world.settle("a", (7, 5), 640).await;
+    world.settle("b", (7, 5), 640).await;
+    world.admitted(&world.call("c")).await;
+    world.refused(&world.call("d")).await;
+    assert_eq!(world.state().await, [210_001, 1_280, 1_000]);
+}

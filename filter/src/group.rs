@@ -1,0 +1,105 @@
+//! Calls of the control plane that begin in one turn of Envoy's event loop travel as one callout.
+//!
+//! Whoever is first wakes the root context through a shared queue of its own; Envoy delivers that in the same turn, after what else is
+//! ready (were it ever lost, the tick does the same). The root context sends, because the SDK drops an answer to a request that is over.
+//! For the SDK, a callout belongs to the context that it called last: what a request sends while the root context hands it an answer comes
+//! back to the root context, which passes it on.
+
+use crate::host;
+use crate::request::Request;
+use proxium_flow::config::Config;
+use proxium_flow::group::{apart, next, together};
+use proxium_flow::message::{Callout, Failure, Reply};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Weak;
+
+/// A request that waits for an answer.
+#[derive(Clone)]
+pub struct Waiter {
+    /// Its context in Envoy.
+    pub context_id: u32,
+    /// It may be over by then.
+    pub request: Weak<RefCell<Request>>,
+}
+
+/// What waits to be sent, and who waits for what was.
+pub struct Group {
+    queue: Option<u32>,
+    woken: Cell<bool>,
+    waiting: RefCell<Vec<(Callout, Waiter)>>,
+    flights: RefCell<BTreeMap<u32, Vec<(Callout, Waiter)>>>,
+    passed_on: RefCell<BTreeMap<u32, Waiter>>,
+}
+
+impl Group {
+    /// An empty one, of the root context that is current.
+    pub fn new() -> Self {
+        Self {
+            queue: host::make_queue(&host::random_id()),
+            woken: Cell::default(),
+            waiting: RefCell::default(),
+            flights: RefCell::default(),
+            passed_on: RefCell::default(),
+        }
+    }
+
+    /// Sends a call soon.
+    pub fn join(&self, callout: Callout, waiter: Waiter) {
+        self.waiting.borrow_mut().push((callout, waiter));
+        if let (false, Some(queue)) = (self.woken.replace(true), self.queue) {
+            host::ring(queue);
+        }
+    }
+
+    /// Sends what waits.
+    pub fn send(&self, config: &Config) {
+        if let (true, Some(queue)) = (self.woken.replace(false), self.queue) {
+            host::empty(queue);
+        }
+        let mut waiting = self.waiting.take();
+        while !waiting.is_empty() {
+            let group = next(&mut waiting);
+            self.fly(&together(&group, config), group);
+        }
+    }
+
+    /// Sends a callout for all of these.
+    fn fly(&self, callout: &Callout, group: Vec<(Callout, Waiter)>) {
+        match host::dispatch(callout) {
+            Some(token) => drop(self.flights.borrow_mut().insert(token, group)),
+            None => group.iter().for_each(|(_, waiter)| self.with(waiter, |request| request.replied(Reply::Failed(Failure::Connect)))),
+        }
+    }
+
+    /// An answer came to the root context; `false`: nobody here waits for it.
+    pub fn landed(&self, token: u32, num_headers: usize, body_size: usize) -> bool {
+        let passed_on = self.passed_on.borrow_mut().remove(&token);
+        if let Some(waiter) = passed_on {
+            self.with(&waiter, |request| request.landed(token, num_headers, body_size));
+            return true;
+        }
+        let Some(group) = self.flights.borrow_mut().remove(&token) else { return false };
+        let replies = apart(host::reply(num_headers, body_size), group.len());
+        for ((callout, waiter), reply) in group.into_iter().zip(replies) {
+            match reply {
+                Some(reply) => self.with(&waiter, |request| request.replied(reply)),
+                None => self.fly(&callout.clone(), vec![(callout, waiter)]),
+            }
+        }
+        true
+    }
+
+    /// Acts for a request from the root context.
+    fn with(&self, waiter: &Waiter, act: impl FnOnce(&mut Request)) {
+        let Some(request) = waiter.request.upgrade() else { return };
+        if !host::act_for(waiter.context_id) {
+            return;
+        }
+        let mut request = request.borrow_mut();
+        act(&mut request);
+        if let Some(token) = request.awaits() {
+            self.passed_on.borrow_mut().insert(token, waiter.clone());
+        }
+    }
+}
