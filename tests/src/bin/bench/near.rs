@@ -53,7 +53,13 @@ fn settlement(key: &Key, number: usize, dimensions: usize) -> Settlement {
     };
     let store = Store { cache_key: cache_key(number), answer, ttl_s: 3_600, vector: Some(vector), ..Store::default() };
     let settle = Settle { model: "m1".into(), store: Some(store), ..Settle::default() };
-    Settlement { id, project: key.project.clone(), key_id: key.id.clone(), source: String::new(), end: Some(End::Settle(Box::new(settle))) }
+    Settlement {
+        id,
+        project: key.project.clone(),
+        key_id: key.id.clone(),
+        end: Some(End::Settle(Box::new(settle))),
+        ..Settlement::default()
+    }
 }
 
 /// A call with the exact key of a stored answer, or with none and another wording of its question, as near as 0.98.
