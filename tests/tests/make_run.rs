@@ -217,7 +217,7 @@ async fn by_the_readme_alone_a_newcomer_sees_a_call_of_their_own_provider_and_it
     let output = tokio::task::spawn_blocking(move || shell.output().expect("bash")).await.unwrap();
     assert!(output.status.success(), "{}", both(&output));
     let told = String::from_utf8(output.stdout).expect("text").replace("\r\n", "\n");
-    let header = |name: &str| told.lines().filter_map(|line| line.strip_prefix(&format!("{name}: "))).last();
+    let header = |name: &str| told.lines().rev().find_map(|line| line.strip_prefix(&format!("{name}: ")));
     // 1,000 x 0.10 and 50 x 0.40, of a million.
     assert_eq!((header("x-proxium-model"), header("x-proxium-cost-usd")), (Some("llama3.2"), Some("0.00012")), "{told}");
     assert_eq!(provider.calls("llama3.2"), 1);
