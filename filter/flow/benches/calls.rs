@@ -47,7 +47,7 @@ fn main() {
     };
     if kind == "l1" {
         script.l1.borrow_mut().set_max_bytes(1 << 20);
-        script.call_with(HEADERS, &request).stage.step(hit(), &script);
+        let _ = script.call_with(HEADERS, &request).stage.step(hit(), &script);
     }
     for _ in 0..calls {
         let turn = script.call_with(HEADERS, &request);
