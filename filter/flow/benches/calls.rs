@@ -40,20 +40,14 @@ fn main() {
     let number = |at: usize, default: usize| args.get(at).map_or(default, |text| text.parse().unwrap());
     let (calls, bytes) = (number(1, 1_000), number(2, 840));
     let (request, answer, script) = (request(bytes), answer(), Script::default());
-    let stored = StoredAnswer {
-        body: answer.clone().into_bytes(),
-        model: "small".into(),
-        cost_nano_usd: 1,
-        request_id: "req_1".into(),
-        ..StoredAnswer::default()
-    };
+    let stored = StoredAnswer { body: answer.clone().into_bytes(), model: "small".into(), cost_nano_usd: 1, request_id: "req_1".into() };
     let hit = || {
         let hit = Hit { answer: stored.clone(), expires_in_ms: 10_000, ..Hit::default() };
         control_plane(AdmitReply { outcome: Some(admit_reply::Outcome::Hit(hit)) })
     };
     if kind == "l1" {
         script.l1.borrow_mut().set_max_bytes(1 << 20);
-        script.call_with(HEADERS, &request).stage.step(hit(), &script);
+        let _ = script.call_with(HEADERS, &request).stage.step(hit(), &script);
     }
     for _ in 0..calls {
         let turn = script.call_with(HEADERS, &request);

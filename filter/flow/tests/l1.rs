@@ -21,13 +21,8 @@ fn warm() -> Script {
 }
 
 fn warm_up(script: &Script, hit: Hit) -> Turn {
-    let answer = StoredAnswer {
-        body: ANSWER.as_bytes().to_vec(),
-        model: "small".into(),
-        cost_nano_usd: 135_000,
-        request_id: "req_first".into(),
-        ..StoredAnswer::default()
-    };
+    let answer =
+        StoredAnswer { body: ANSWER.as_bytes().to_vec(), model: "small".into(), cost_nano_usd: 135_000, request_id: "req_first".into() };
     let turn = script.call_with(&[], REQUEST);
     script.pass(5);
     turn.stage.step(control_plane(AdmitReply { outcome: Some(admit_reply::Outcome::Hit(Hit { answer, ..hit })) }), script)

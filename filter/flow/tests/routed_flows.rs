@@ -285,13 +285,7 @@ fn without_the_router_a_stream_is_replayed_from_a_whole_answer() {
 #[test]
 fn a_hit_is_replayed_with_its_usage_when_asked() {
     let script = router();
-    let answer = StoredAnswer {
-        body: ANSWER.into(),
-        model: "small".into(),
-        cost_nano_usd: 5,
-        request_id: "req_0".into(),
-        ..StoredAnswer::default()
-    };
+    let answer = StoredAnswer { body: ANSWER.into(), model: "small".into(), cost_nano_usd: 5, request_id: "req_0".into() };
     let reply = AdmitReply { outcome: Some(admit_reply::Outcome::Hit(Hit { answer, ..Hit::default() })) };
     let asked = STREAM.replace("\"stream\":true", "\"stream\":true,\"stream_options\":{\"include_usage\":true}");
     let turn = script.call_with(&[], &asked).stage.step(control_plane(reply), &script);

@@ -156,13 +156,7 @@ fn a_refusal_is_a_429_with_its_limit_and_nothing_owed() {
 #[test]
 fn a_hit_is_answered_at_once_under_its_own_model() {
     let script = Script::default();
-    let answer = StoredAnswer {
-        body: b"stored".to_vec(),
-        model: "small".into(),
-        cost_nano_usd: 5,
-        request_id: "req_0".into(),
-        ..StoredAnswer::default()
-    };
+    let answer = StoredAnswer { body: b"stored".to_vec(), model: "small".into(), cost_nano_usd: 5, request_id: "req_0".into() };
     let reply = AdmitReply { outcome: Some(admit_reply::Outcome::Hit(Hit { answer, ..Hit::default() })) };
     let turn = script.call_with(&[], REQUEST).stage.step(control_plane(reply), &script);
     let response = response(&turn);
