@@ -3,12 +3,12 @@
 use super::load::{Load, NUMBER, Order};
 use super::report::Results;
 use super::servers::Servers;
-use super::{Options, admit, counts, reserve};
+use super::{Options, admit, cold, counts, growth, reserve};
 use proxium_e2e::binaries;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -33,18 +33,29 @@ pub struct Cell {
     pub target: Target,
     pub clients: usize,
     pub stream: bool,
+    /// Of the question.
+    pub bytes: usize,
 }
 
+/// So that a request has about 1 KiB.
+const SHORT: usize = 840;
+/// The same of 64 KiB.
+const LONG: usize = (64 << 10) - 184;
+
 const fn unary(name: &'static str, target: Target, clients: usize) -> Cell {
-    Cell { name, target, clients, stream: false }
+    Cell { name, target, clients, stream: false, bytes: SHORT }
+}
+
+const fn long(name: &'static str, target: Target, clients: usize) -> Cell {
+    Cell { name, target, clients, stream: false, bytes: LONG }
 }
 
 const fn stream(name: &'static str, target: Target, clients: usize) -> Cell {
-    Cell { name, target, clients, stream: true }
+    Cell { name, target, clients, stream: true, bytes: SHORT }
 }
 
-/// All rows; a row of a plain Envoy is the base of all rows of as many clients.
-pub const CELLS: [Cell; 13] = [
+/// All rows; a row of a plain Envoy is the base of all rows of as many clients and bytes.
+pub const CELLS: [Cell; 15] = [
     unary("plain c1", Target::Plain, 1),
     unary("plain c64", Target::Plain, 64),
     unary("hit c1", Target::Hit, 1),
@@ -52,6 +63,8 @@ pub const CELLS: [Cell; 13] = [
     unary("miss c1", Target::Miss, 1),
     unary("miss c64", Target::Miss, 64),
     unary("kept c64", Target::Kept, 64),
+    long("plain 64 KiB c1", Target::Plain, 1),
+    long("miss 64 KiB c1", Target::Miss, 1),
     unary("refusal c1", Target::Refusal, 1),
     unary("refusal c64", Target::Refusal, 64),
     stream("plain stream c1", Target::Plain, 1),
@@ -112,22 +125,23 @@ pub async fn measure(servers: &Servers, options: &Options) -> Results {
             samples.push(sample);
         }
     }
-    memory.c64 = resident_mib(&servers.proxium().1);
+    let wasm_bytes = std::fs::metadata(binaries::wasm()).expect("the filter").len();
+    memory.c64 = under_load_mib(servers, seconds).await;
     if options.cells.is_empty() {
         memory.plain_stream_kib = stream_kib(servers, Target::Plain).await;
         memory.stream_kib = stream_kib(servers, Target::Miss).await;
     }
     let admit = admit::measure(servers, if options.quick { 1.0 } else { 3.0 }, options.rounds).await;
-    let wasm_bytes = std::fs::metadata(binaries::wasm()).expect("the filter").len();
     let reserve = reserve::measure(if options.quick { 0.5 } else { 2.0 }, options.rounds).await;
-    Results { samples, memory, counts, admit, reserve, wasm_bytes }
+    let chains = growth::measure(servers, seconds, options.rounds).await;
+    let cold_ms = cold::measure(servers, options.rounds.max(3)).await;
+    Results { samples, memory, counts, admit, reserve, chains, cold_ms, wasm_bytes }
 }
 
-/// A request of about 1 KiB.
-fn body(model: &str, number: &str, stream: bool) -> String {
+fn body(model: &str, number: &str, cell: &Cell) -> String {
     let text: String =
-        "A customer writes that the invoice of last month shows two charges for one order. ".chars().cycle().take(840).collect();
-    let stream = if stream { r#","stream":true"# } else { "" };
+        "A customer writes that the invoice of last month shows two charges for one order. ".chars().cycle().take(cell.bytes).collect();
+    let stream = if cell.stream { r#","stream":true"# } else { "" };
     format!(
         r#"{{"model":"{model}","messages":[{{"role":"system","content":"You are a concise assistant.{number}"}},{{"role":"user","content":"{text}"}}],"temperature":0.2,"max_tokens":256{stream}}}"#
     )
@@ -145,7 +159,7 @@ fn order(cell: &Cell, servers: &Servers, seconds: f64) -> Order {
         addr,
         path: "/v1/chat/completions".into(),
         key: key.text.clone(),
-        body: body("gpt-4o-mini", number, cell.stream),
+        body: body("gpt-4o-mini", number, cell),
         status,
         stream: cell.stream,
         clients: cell.clients,
@@ -187,12 +201,30 @@ async fn told(child: &mut Child) -> Load {
     serde_json::from_str(&line).expect("what a load tells")
 }
 
+/// Requests a second.
+pub async fn rate(cell: &Cell, servers: &Servers, seconds: f64) -> f64 {
+    run(&order(cell, servers, 0.3)).await;
+    let (load, _) = run(&order(cell, servers, seconds)).await;
+    assert_eq!(load.errors, 0, "{}", load.first_error);
+    load.requests as f64 / load.seconds
+}
+
+/// While 64 clients call.
+async fn under_load_mib(servers: &Servers, seconds: f64) -> f64 {
+    let load = order(&unary("", Target::Miss, 64), servers, seconds);
+    let look = async {
+        tokio::time::sleep(Duration::from_secs_f64(seconds * 0.8)).await;
+        resident_mib(&servers.proxium().1)
+    };
+    tokio::join!(run(&load), look).1
+}
+
 /// What each of many open streams costs.
 async fn stream_kib(servers: &Servers, target: Target) -> f64 {
-    let cell = Cell { name: "", target, clients: OPEN_STREAMS, stream: true };
+    let cell = stream("", target, OPEN_STREAMS);
     let mut order = Order { hold: true, ..order(&cell, servers, 0.0) };
     order.path = if target == Target::Plain { format!("{}/v1/chat/completions", super::mock::HELD) } else { order.path };
-    order.body = body(if target == Target::Plain { "gpt-4o-mini" } else { "held" }, "", true);
+    order.body = body(if target == Target::Plain { "gpt-4o-mini" } else { "held" }, "", &cell);
     let (_, gateway) = if target == Target::Plain { servers.plain() } else { servers.proxium() };
     let before = resident_mib(&gateway);
     let mut child = load_process(&order);

@@ -9,6 +9,8 @@
 //! | `reserve.rs` | its script alone, with few and a million keys, beside an empty one |
 //! | `counts.rs` | Redis commands and calls of the control plane a request: the same on any machine |
 //! | `cells.rs` | what is measured, and one measurement |
+//! | `growth.rs` | misses among one chain and among a thousand |
+//! | `cold.rs` | a cold start of the filter |
 //! | `near.rs` | by itself, `ARGS=near`: near matches among few and many |
 //! | `report.rs` | ratios, the table, the comparison with the baseline |
 //!
@@ -21,7 +23,9 @@
 
 mod admit;
 mod cells;
+mod cold;
 mod counts;
+mod growth;
 mod load;
 mod mock;
 mod near;
