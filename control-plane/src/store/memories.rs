@@ -205,7 +205,10 @@ async fn forget_vectors(cache: &Client, project: &str, owner: Option<&str>) -> R
             let () = cache.unlink(name::memory_vectors(project, owner, model)).await?;
         }
     }
-    Ok(if gone.is_empty() { () } else { cache.srem(&sets, gone).await? })
+    if !gone.is_empty() {
+        let () = cache.srem(&sets, gone).await?;
+    }
+    Ok(())
 }
 
 /// The ids of memories of these owners, the nearest to the vector first. Some may be deleted.

@@ -8,13 +8,8 @@ use proxium_wire::{AdmitRequest, Call, Hits, Limit, Store, StoredAnswer, admit_r
 use std::time::{Duration, Instant};
 
 pub fn answer(key: u8, model: &str, request_id: &str) -> Store {
-    let answer = StoredAnswer {
-        body: b"{\"choices\":[]}".to_vec(),
-        model: model.into(),
-        cost_nano_usd: 640,
-        request_id: request_id.into(),
-        ..StoredAnswer::default()
-    };
+    let answer =
+        StoredAnswer { body: b"{\"choices\":[]}".to_vec(), model: model.into(), cost_nano_usd: 640, request_id: request_id.into() };
     Store { cache_key: vec![key; 32], answer, ttl_s: 60, ..Store::default() }
 }
 

@@ -8,13 +8,7 @@ use proxium_wire::{AdmitRequest, Alternative, Hit, Hold, Limit, NanoUsd, Store, 
 
 /// Keeps an answer of this model under this key, by a call that cost so much.
 async fn keep(world: &World, id: &str, model: &str, key: u8, cost: i64) {
-    let answer = StoredAnswer {
-        body: model.as_bytes().to_vec(),
-        model: model.into(),
-        cost_nano_usd: cost,
-        request_id: id.into(),
-        ..StoredAnswer::default()
-    };
+    let answer = StoredAnswer { body: model.as_bytes().to_vec(), model: model.into(), cost_nano_usd: cost, request_id: id.into() };
     let store = Store { cache_key: vec![key], answer, ttl_s: 600, ..Store::default() };
     let end = End::Settle(Box::new(settled((7, 5), cost, Some(store))));
     world.money.settle(&world.end(id, "", end)).await.unwrap();

@@ -56,7 +56,7 @@ fn an_alternative_past_the_soft_cap_keeps_its_bytes() {
 
 #[test]
 fn a_charged_hit_keeps_its_bytes() {
-    let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into(), ..StoredAnswer::default() };
+    let answer = StoredAnswer { body: vec![0xff], model: "m".into(), cost_nano_usd: 8, request_id: "r".into() };
     let hit = Hit {
         answer,
         charged_nano_usd: 2,

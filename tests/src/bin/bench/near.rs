@@ -57,9 +57,8 @@ fn settlement(key: &Key, number: usize, dimensions: usize) -> Settlement {
         id,
         project: key.project.clone(),
         key_id: key.id.clone(),
-        source: String::new(),
         end: Some(End::Settle(Box::new(settle))),
-        side_call: false,
+        ..Settlement::default()
     }
 }
 
