@@ -5,6 +5,7 @@
 use proxium::mock_provider::{ANY, Behaviour};
 use proxium_e2e::{BOUND, Call, Key, Stack, chat, eventually};
 use serde_json::json;
+use std::time::Duration;
 
 const CALLS: usize = 100;
 
@@ -88,4 +89,27 @@ async fn answers_too_large_to_travel_together_come_alone() {
         let answer = answer.expect(200);
         assert_eq!((answer.header("x-proxium-cache"), &answer.json()["choices"][0]["message"]["content"]), (Some("hit"), &json!(text)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_stands_still_for_a_moment_fails_no_call() {
+    let stack = Stack::builder().concurrency(1).start().await;
+    let key = stack.key().await;
+    let settling = 100;
+    stack.mocks.first.next("m1", (0..settling).map(|number| Behaviour::answer().after(Duration::from_millis(number * 4))));
+    let gate = stack.mocks.first.gate();
+    let ending: Vec<_> = (0..settling as usize).map(|number| stack.envoys[0].begin(call(&key, number))).collect();
+    eventually("all are at the provider", BOUND, || std::future::ready(gate.waiting() == settling)).await;
+    stack.control_planes[0].process().pause();
+    let waiting: Vec<_> = (CALLS..CALLS + 20).map(|number| stack.envoys[0].begin(call(&key, number))).collect();
+    gate.open();
+    // Each waits 50 ms for its settlement, which Envoy takes back then.
+    for call in ending {
+        let _ = call.await.unwrap().unwrap().expect(200);
+    }
+    stack.control_planes[0].process().resume();
+    for call in waiting {
+        let _ = call.await.unwrap().unwrap().expect(200);
+    }
+    assert_eq!(stack.closed_books(&key, settling as usize + 20).await.count("call"), settling as usize + 20);
 }

@@ -12,8 +12,12 @@ use crate::store::refusals::Refusals;
 use crate::store::{self, Money};
 use crate::trace::Export;
 use axum::Router;
-use axum::serve::ListenerExt;
+use axum::serve::Listener;
 use fred::prelude::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,6 +29,9 @@ use tokio::time::MissedTickBehavior;
 
 /// How long calls that are under way may take once a signal came.
 const GRACE: Duration = Duration::from_secs(10);
+/// Envoy takes back calls whose time is up; all that waited while this process stood still, as a throttled container does, it finds at once.
+/// More than this end the connection and every call on it; the library's own bound is 20.
+const TAKEN_BACK: usize = 10_000;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 
@@ -111,17 +118,16 @@ pub async fn serve(args: Args) -> Result<(), String> {
 
     let (stop, stopped) = watch::channel(false);
     let mut servers = tokio::spawn(async move {
-        let (internal, admin) = tokio::join!(run(internal_port, internal, stopped.clone()), run(admin_port, admin, stopped));
-        internal.and(admin)
+        tokio::join!(run(internal_port, internal, stopped.clone()), run(admin_port, admin, stopped));
     });
     tracing::info!(%internal_at, %admin_at, "the control plane is open");
     tokio::select! {
-        ended = &mut servers => return ended.map_err(|error| error.to_string())?,
+        ended = &mut servers => return ended.map_err(|error| error.to_string()),
         signal = ended_by_signal() => tracing::info!(signal = signal?, "ending; calls under way are finished"),
     }
     stop.send_replace(true);
     let ended = match tokio::time::timeout(GRACE, servers).await {
-        Ok(ended) => ended.map_err(|error| error.to_string())?,
+        Ok(ended) => ended.map_err(|error| error.to_string()),
         Err(_) => {
             tracing::warn!("calls were still under way after {} s; ending all the same", GRACE.as_secs());
             Ok(())
@@ -133,14 +139,28 @@ pub async fn serve(args: Args) -> Result<(), String> {
     ended
 }
 
-async fn run(port: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) -> Result<(), String> {
-    let stopped = async move {
-        // An error means that the sender is gone: that is an end too.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    // Else a small answer may wait for the acknowledgement of the one before it.
-    let port = port.tap_io(|socket| _ = socket.set_nodelay(true));
-    axum::serve(port, router).with_graceful_shutdown(stopped).await.map_err(|error| error.to_string())
+async fn run(mut port: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http2().max_pending_accept_reset_streams(TAKEN_BACK);
+    let open = GracefulShutdown::new();
+    loop {
+        let (socket, _) = tokio::select! {
+            accepted = Listener::accept(&mut port) => accepted,
+            // An error means that the sender is gone: that is an end too.
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        // Else a small answer may wait for the acknowledgement of the one before it.
+        socket.set_nodelay(true).ok();
+        let connection = builder.serve_connection(TokioIo::new(socket), TowerToHyperService::new(router.clone()));
+        let connection = open.watch(connection.into_owned());
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error, "a connection ended early");
+            }
+        });
+    }
+    drop(port);
+    open.shutdown().await;
 }
 
 /// A port and where it is, which is news for port 0.
