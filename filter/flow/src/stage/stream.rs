@@ -117,6 +117,7 @@ impl Streaming {
         match &mut self.way {
             Way::Pass if broken.is_none() => return None,
             Way::Pass => out.extend_from_slice(bytes),
+            Way::Hide(hider) if !end && hider.passes(bytes) => return None,
             Way::Hide(hider) => {
                 out = hider.push(bytes);
                 if end {

@@ -6,6 +6,7 @@
 //! as they come, and so does what is longer than any usage chunk.
 
 use crate::sse::Reader;
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -43,6 +44,13 @@ impl Hider {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// These bytes are whole events and none can be the one: they may go on as they are, and [`Hider::push`] need not see them.
+    #[must_use]
+    pub fn passes(&self, bytes: &[u8]) -> bool {
+        let between_events = self.bom == BOM.len() && self.held.is_empty() && !self.in_line && !self.in_event && self.after_cr.is_none();
+        between_events && bytes.ends_with(b"\n\n") && !may_tell_usage(bytes)
     }
 
     /// Takes bytes; gives those that may go on.
@@ -146,6 +154,16 @@ impl Hider {
     }
 }
 
+/// Whether a member `usage` that is not null may be among these bytes; its name could be escaped.
+fn may_tell_usage(bytes: &[u8]) -> bool {
+    const NAME: &[u8] = br#""usage""#;
+    let not_null = |at: usize| {
+        let value = bytes.get(at + NAME.len()..).unwrap_or_default().trim_ascii_start().strip_prefix(b":").unwrap_or_default();
+        !value.trim_ascii_start().starts_with(b"null")
+    };
+    memmem::find_iter(bytes, NAME).any(not_null) || memmem::find(bytes, br"\u00").is_some()
+}
+
 fn parse(held: &[u8]) -> Option<String> {
     let mut reader = Reader::new();
     let first = reader.push(held).into_iter().next();
@@ -185,6 +203,17 @@ mod tests {
         let mut hider = Hider::new();
         let mut out = hider.push(text.as_bytes());
         out.extend(hider.finish());
+        let mut by_event = Hider::new();
+        let mut quick = Vec::new();
+        for event in text.split_inclusive("\n\n").map(str::as_bytes) {
+            if by_event.passes(event) {
+                quick.extend_from_slice(event);
+            } else {
+                quick.extend(by_event.push(event));
+            }
+        }
+        quick.extend(by_event.finish());
+        assert_eq!(out, quick);
         let mut by_byte = Hider::new();
         let mut slow: Vec<u8> = text.as_bytes().iter().flat_map(|byte| by_byte.push(&[*byte])).collect();
         slow.extend(by_byte.finish());
@@ -213,6 +242,21 @@ mod tests {
         assert_eq!(hide("data: {\"choices\": [ ],\ndata: \"usage\": {}}\r\n\r\ndata: 1\n\n"), "data: 1\n\n");
         assert_eq!(hide(&format!("\u{feff}data:{USAGE}\n\n: x\n")), "\u{feff}: x\n");
         assert_eq!(hide(&format!("data: 1\n\ndata: {USAGE}\n")), "data: 1\n\n");
+    }
+
+    #[test]
+    fn whole_events_without_usage_need_no_look() {
+        let passes = |before: &str, bytes: &str| {
+            let mut hider = Hider::new();
+            hider.push(before.as_bytes());
+            hider.passes(bytes.as_bytes())
+        };
+        let event = r#"data: {"choices":[{"delta":{"content":"say \"usage\": 1"}}],"usage" : null}"#;
+        assert!(passes("data: 1\n\n", &format!("{event}\n\n: ping\n\n{event}\n\n")));
+        assert!(!passes("data: 1\n\n", &format!("{event}\n")), "not whole");
+        assert!(!passes("data: 1\n", &format!("{event}\n\n")), "the end of another");
+        assert!(!passes("data: 1\n\n", &format!("{event}\n\ndata: {USAGE}\n\n")));
+        assert!(!passes("data: 1\n\n", "data: {\"choices\":[],\"us\\u0061ge\":{}}\n\n"));
     }
 
     #[test]
