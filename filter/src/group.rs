@@ -1,7 +1,7 @@
-//! Calls of the control plane that begin in one turn of Envoy's event loop travel as one callout.
+//! Calls of the control plane that begin in one turn of Envoy's event loop, or while one of their path is on its way, travel as one callout.
 //!
 //! Whoever is first wakes the root context through a shared queue of its own; Envoy delivers that in the same turn, after what else is
-//! ready (were it ever lost, the tick does the same). The root context sends, because the SDK drops an answer to a request that is over.
+//! ready. What waits for another's return goes with the next tick at the latest, so that a slow one holds up nobody. The root context sends, because the SDK drops an answer to a request that is over.
 //! For the SDK, a callout belongs to the context that it called last: what a request sends while the root context hands it an answer comes
 //! back to the root context, which passes it on.
 
@@ -52,16 +52,28 @@ impl Group {
         }
     }
 
-    /// Sends what waits.
-    pub fn send(&self, config: &Config) {
+    /// Sends what waits; `at_once`: even if others of its path are on their way.
+    pub fn send(&self, config: &Config, at_once: bool) {
         if let (true, Some(queue)) = (self.woken.replace(false), self.queue) {
             host::empty(queue);
         }
-        let mut waiting = self.waiting.take();
+        let (mut waiting, mut stay) = (self.waiting.take(), Vec::new());
         while !waiting.is_empty() {
             let group = next(&mut waiting);
-            self.fly(&together(&group, config), group);
+            if !at_once && self.flies_like(&group) {
+                stay.extend(group);
+            } else {
+                self.fly(&together(&group, config), group);
+            }
         }
+        // What joined meanwhile comes after.
+        self.waiting.borrow_mut().splice(0..0, stay);
+    }
+
+    fn flies_like(&self, group: &[(Callout, Waiter)]) -> bool {
+        let path = |group: &[(Callout, Waiter)]| group.first().and_then(|(callout, _)| callout.headers.get(":path").map(str::to_owned));
+        let wanted = path(group);
+        self.flights.borrow().values().any(|flight| path(flight) == wanted)
     }
 
     /// Sends a callout for all of these.
@@ -73,7 +85,7 @@ impl Group {
     }
 
     /// An answer came to the root context; `false`: nobody here waits for it.
-    pub fn landed(&self, token: u32, num_headers: usize, body_size: usize) -> bool {
+    pub fn landed(&self, config: &Config, token: u32, num_headers: usize, body_size: usize) -> bool {
         let passed_on = self.passed_on.borrow_mut().remove(&token);
         if let Some(waiter) = passed_on {
             self.with(&waiter, |request| request.landed(token, num_headers, body_size));
@@ -87,6 +99,7 @@ impl Group {
                 None => self.fly(&callout.clone(), vec![(callout, waiter)]),
             }
         }
+        self.send(config, false);
         true
     }
 

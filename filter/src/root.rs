@@ -113,7 +113,7 @@ impl Context for Root {
 
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
         let Some(host) = self.host.clone() else { return };
-        if host.group.landed(token, num_headers, body_size) {
+        if host.group.landed(&host.config, token, num_headers, body_size) {
             return;
         }
         let reply: Reply = host::reply(num_headers, body_size);
@@ -162,13 +162,13 @@ impl RootContext for Root {
             self.tell_breakers(&host, now_ms);
             Self::inherit(&host, now_ms);
             self.drain(&host, now_ms);
-            host.group.send(&host.config);
+            host.group.send(&host.config, true);
         }
     }
 
     fn on_queue_ready(&mut self, _queue_id: u32) {
         if let Some(host) = &self.host {
-            host.group.send(&host.config);
+            host.group.send(&host.config, false);
         }
     }
 
