@@ -2,8 +2,8 @@
 
 use crate::json::{Fault, MAX_DEPTH};
 use crate::message::{Headers, Response};
+use crate::value::json;
 use proxium_wire::{Dialect, Limit, RateLimit, Refused, Window};
-use serde_json::json;
 
 /// A refusal or failure that proxium answers itself. Messages tell the reader what to do; none holds a key, a prompt or a credential.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,13 +12,13 @@ use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
 use crate::translate::anthropic_openai;
+use crate::value::json;
 use crate::world::World;
 use prost::Message;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
 use proxium_wire::{AdmitReply, Alternative, Classifier, Dialect, Hold, Store, StoredAnswer, Usage};
 use serde::Deserialize;
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 

@@ -8,9 +8,10 @@ use crate::endpoint::MODELS_PATH;
 use crate::flow::{Effect, Turn};
 use crate::message::{Headers, Response};
 use crate::refusal::Refusal;
+use crate::value::json;
 use percent_encoding::percent_decode_str;
 use proxium_wire::{Dialect, Rules};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Where the Anthropic dialect's pages end by themselves, and how long they can be (docs.claude.com/en/api/models-list, 2026).

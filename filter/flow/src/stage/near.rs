@@ -11,10 +11,10 @@ use crate::flow::Turn;
 use crate::question::Question;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
+use crate::value::json;
 use crate::world::World;
 use proxium_wire::{Admitted, Dialect, Embed, Endpoint, Near, Usage, Vector};
 use serde::Deserialize;
-use serde_json::json;
 use std::rc::Rc;
 
 /// A call must not wait long for what only may spare it.

@@ -12,11 +12,11 @@ use crate::message::Reply;
 use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
+use crate::value::json;
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
 use proxium_wire::{AdmitReply, Alternative, Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest, Store, StoredAnswer, path};
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 

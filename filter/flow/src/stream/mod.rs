@@ -32,9 +32,10 @@ pub(crate) use tools::Slots;
 
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
+use crate::value::json;
 use proxium_wire::{Dialect, Usage};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// What the first event says: it decides whether the next entry is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@ use crate::refusal::kind;
 use crate::translate::completion::Completion;
 use crate::translate::members::object_text;
 use crate::translate::{anthropic_usage, error};
+use crate::value::json;
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Part {

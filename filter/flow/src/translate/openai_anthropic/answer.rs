@@ -3,10 +3,11 @@
 use crate::dialect::anthropic::UsageBody;
 use crate::refusal::kind;
 use crate::translate::{error, openai_usage};
+use crate::value::json;
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Message<'a> {
