@@ -45,7 +45,6 @@ pub(crate) fn of<T: Serialize>(value: &T) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::json;
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 
