@@ -2,7 +2,7 @@
 
 use crate::json::{Fault, MAX_DEPTH};
 use crate::message::{Headers, Response};
-use crate::value::json;
+use crate::value::{json, written};
 use proxium_wire::{Dialect, Limit, RateLimit, Refused, Window};
 
 /// A refusal or failure that proxium answers itself. Messages tell the reader what to do; none holds a key, a prompt or a credential.
@@ -163,7 +163,7 @@ impl Refusal {
         if let Self::Capped(refused) = self {
             add_rate_limit(&mut headers, &refused.rate_limit);
         }
-        Response { status, headers, body: body.to_string().into_bytes() }
+        Response { status, headers, body: written(&body).into_bytes() }
     }
 }
 

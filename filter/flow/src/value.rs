@@ -37,6 +37,11 @@ pub(crate) fn object(members: &mut [(&str, Value)]) -> Value {
     Value::Object(object)
 }
 
+/// Its text, by the writer that all other JSON has: `Display` would be a second one.
+pub(crate) fn written(value: &Value) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
 /// A value as JSON; null if it is none.
 #[inline(never)]
 pub(crate) fn of<T: Serialize>(value: &T) -> Value {

@@ -11,7 +11,7 @@ use crate::flow::Turn;
 use crate::question::Question;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
-use crate::value::json;
+use crate::value::{json, written};
 use crate::world::World;
 use proxium_wire::{Admitted, Dialect, Embed, Endpoint, Near, Usage, Vector};
 use serde::Deserialize;
@@ -103,7 +103,7 @@ impl Comparing {
         Some(Ask {
             entry: self.entry.clone(),
             path: "/embeddings",
-            body: body.to_string().into_bytes(),
+            body: written(&body).into_bytes(),
             input_tokens: self.input_tokens(),
             timeout_ms,
             own_timeout_ms: most_ms,

@@ -4,7 +4,7 @@ use crate::refusal::kind;
 use crate::translate::completion::Completion;
 use crate::translate::members::object_text;
 use crate::translate::{anthropic_usage, error};
-use crate::value::json;
+use crate::value::{json, written};
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -108,5 +108,5 @@ pub fn stop_reason(finish_reason: &str, has_tool_calls: bool, is_refused: bool) 
 pub fn error(status: u16, body: &[u8], request_id: &str) -> Vec<u8> {
     let told = error::read(status, body);
     let error = json!({"type": kind(status, Dialect::Anthropic), "message": told.message, "code": told.code, "param": told.param});
-    json!({"type": "error", "error": error, "request_id": request_id}).to_string().into_bytes()
+    written(&json!({"type": "error", "error": error, "request_id": request_id})).into_bytes()
 }

@@ -2,6 +2,7 @@
 
 use crate::stream::responses::{Frame, ended, function_call, message, part};
 use crate::translate::completion::Completion;
+use crate::value::written;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -28,5 +29,5 @@ pub fn answer(body: &[u8], frame: Frame) -> Option<Vec<u8>> {
         let arguments = serde_json::from_str::<String>(arguments).unwrap_or_else(|_| arguments.to_owned());
         output.push(function_call(&format!("fc_{unique}_{at}"), status, &id, &call.function.name, &arguments));
     }
-    Some(frame.response(status, output, Some(&usage), incomplete).to_string().into_bytes())
+    Some(written(&frame.response(status, output, Some(&usage), incomplete)).into_bytes())
 }
