@@ -22,6 +22,7 @@ local function books()
       local more = max(i == TOKENS and tokens or calls, -here)
       if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
         hset(key, ceiling.sum, sum + more, fields[n + 3], here + more)
+        the_windows[key] = nil
       end
     end
   end

@@ -103,12 +103,21 @@ local BUCKETS = 61
 -- More than the longest window and the minute after which it is given anew.
 local WINDOW_TTL_S = 3800
 
+-- Spelling a number costs as much as a small call of Redis.
+local SLOTS = { c = {}, r = {}, t = {} }
+
 local function slot(ceiling, bucket)
-  return ceiling.tag .. (bucket % BUCKETS)
+  local slots, at = SLOTS[ceiling.tag], bucket % BUCKETS
+  if not slots[at] then slots[at] = ceiling.tag .. at end
+  return slots[at]
 end
+
+-- By key; those of a run are of one instant.
+local the_windows = {}
 
 -- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
 local function read_windows(key, now)
+  if the_windows[key] then return the_windows[key] end
   local calls, requests, tokens = unpack(CEILINGS)
   local minute, second = floor(now / calls.width), floor(now / requests.width)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
@@ -142,6 +151,7 @@ local function read_windows(key, now)
       end
     end
   end
+  the_windows[key] = windows
   return windows
 end
 
@@ -167,7 +177,8 @@ local function count(project, windows, owner, calls, tokens)
     expire(windows.key, WINDOW_TTL_S)
     if owner then hset(owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
   end
-  for _, window in ipairs(windows) do window.head = window.bucket end
+  windows.gone, windows.absent = nil, false
+  for _, window in ipairs(windows) do window.head, window.until_room = window.bucket, nil end
   -- The heads must never be ahead of the clock; theirs is a matter of seconds.
   if floor(windows.now / 1000) > floor(project.clock / 1000) then
     hset(name('state'), 'clock_ms', windows.now)

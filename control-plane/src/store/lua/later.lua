@@ -51,31 +51,38 @@ local function add_to(sums, field, amount)
   return true
 end
 
--- As HINCRBY, of a field that hget() is not asked for. `amount` may be a string.
-local function hincrby(key, field, amount)
-  if not add_to(hash_at(key).sums, field, amount) then redis.call('HINCRBY', key, field, amount) end
-end
-
 local function text_of(sum)
   return string.format('%.0f', sum)
 end
 
+local function write_hash(key, hash)
+  local gone, set = {}, {}
+  for field in pairs(hash.changed) do
+    if hash.values[field] then
+      set[#set + 1], set[#set + 2] = field, hash.values[field]
+    else
+      gone[#gone + 1] = field
+    end
+  end
+  if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  if #set > 0 then redis.call('HSET', key, unpack(set)) end
+  if hash.seconds then redis.call('EXPIRE', key, hash.seconds) end
+  for field, sum in pairs(hash.sums) do redis.call('HINCRBY', key, field, text_of(sum)) end
+  hash.changed, hash.seconds, hash.sums = {}, nil, {}
+end
+
+-- As HINCRBY, of a field that hget() is not asked for. `amount` may be a string.
+local function hincrby(key, field, amount)
+  local hash = hash_at(key)
+  if not add_to(hash.sums, field, amount) then
+    write_hash(key, hash)
+    redis.call('HINCRBY', key, field, amount)
+  end
+end
+
 -- Writes all that waits.
 local function write()
-  for key, hash in pairs(hashes) do
-    local gone, set = {}, {}
-    for field in pairs(hash.changed) do
-      if hash.values[field] then
-        set[#set + 1], set[#set + 2] = field, hash.values[field]
-      else
-        gone[#gone + 1] = field
-      end
-    end
-    if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
-    if #set > 0 then redis.call('HSET', key, unpack(set)) end
-    if hash.seconds then redis.call('EXPIRE', key, hash.seconds) end
-    for field, sum in pairs(hash.sums) do redis.call('HINCRBY', key, field, text_of(sum)) end
-  end
+  for key, hash in pairs(hashes) do write_hash(key, hash) end
   hashes = {}
   for _, write_some in ipairs(writers) do write_some() end
 end

@@ -134,9 +134,8 @@ end
 
 -- How long until a window has room: its oldest buckets leave it one by one.
 local function until_room(window, key_of_window, limit, need)
-  if limit == 0 then return nil end
   local ceiling, slots = window.ceiling, {}
-  for s = 0, BUCKETS - 1 do slots[s + 1] = ceiling.tag .. s end
+  for s = 0, BUCKETS - 1 do slots[s + 1] = slot(ceiling, s) end
   local counts = hget(key_of_window, unpack(slots))
   local left = window.sum
   for b = window.bucket - BUCKETS + 1, window.head do
@@ -145,6 +144,15 @@ local function until_room(window, key_of_window, limit, need)
     if left == 0 or left + need <= limit then return (b + BUCKETS) * ceiling.width - now end
   end
   return BUCKETS * ceiling.width
+end
+
+-- Many are refused for the same reason: each need is looked up once.
+local function wait_for(window, key_of_window, limit, need)
+  if limit == 0 then return nil end
+  local known = window.until_room or {}
+  known[need] = known[need] or until_room(window, key_of_window, limit, need)
+  window.until_room = known
+  return known[need]
 end
 
 local money = tonumber(want.money) + (side_call and tonumber(ARGV[25]) or 0)
@@ -165,7 +173,7 @@ for _, owner in ipairs(owners) do
         owner.tokens = math.min(want.tokens, limit)
       end
       if limit == 0 or window.sum + need > limit then
-        refuse(window.ceiling.name, owner.of_sender, until_room(window, owner.windows.key, limit, need))
+        refuse(window.ceiling.name, owner.of_sender, wait_for(window, owner.windows.key, limit, need))
       end
     end
   end

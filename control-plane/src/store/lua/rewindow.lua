@@ -60,6 +60,7 @@ for i, ceiling in ipairs(CEILINGS) do
 end
 -- What follows writes by itself.
 write()
+the_windows[key] = nil
 redis.call('DEL', key)
 redis.call('HSET', key, unpack(fields))
 for field, sum in pairs(slots) do redis.call('HSET', key, field, sum) end
