@@ -39,9 +39,10 @@ wasm_features := --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
 
 # A tenth smaller, where binaryen can be had: the SDK exports callbacks that Envoy never makes here (TCP, gRPC). A callback that
 # the filter comes to implement must be named in that file, or it is cut.
+# Nothing is at the lowest addresses but the stack's far end.
 $(BARE_WASM:.wasm=.opt.wasm): $(BARE_WASM) .dev/wasm-exports.json
 	{ opt=$$(.dev/tools wasm-opt) && $${opt%opt}metadce $(wasm_features) --graph-file .dev/wasm-exports.json $< -o $@ >/dev/null && \
-	$$opt -Oz $(wasm_features) --strip-producers $@ -o $@; } || cp $< $@
+	$$opt -Oz --low-memory-unused $(wasm_features) --strip-producers $@ -o $@; } || cp $< $@
 
 run: build ## Start Redis, the control plane and Envoy here; ctrl-C stops all
 	@$(envoy); $(redis); exec .dev/stack run

@@ -85,13 +85,11 @@ impl Vm {
             match change {
                 change::What::KeyHash(hash) => {
                     if let Ok(hash) = KeyHash::try_from(hash) {
-                        known.forget(|key, _| *key == hash);
-                        unknown.forget(|key, _| *key == hash);
+                        known.remove(&hash);
+                        unknown.remove(&hash);
                     }
                 }
-                change::What::Project(project) => {
-                    known.forget(|_, learned| learned.record.as_ref().is_some_and(|key| key.project == project))
-                }
+                change::What::Project(project) => known.forget_project(&project),
                 change::What::Purge(_) | change::What::Answer(_) => {}
             }
         }
@@ -159,9 +157,15 @@ impl Generations {
         self.young.insert(hash, learned);
     }
 
-    fn forget(&mut self, matches: impl Fn(&KeyHash, &Learned) -> bool) {
-        self.young.retain(|hash, learned| !matches(hash, learned));
-        self.old.retain(|hash, learned| !matches(hash, learned));
+    fn remove(&mut self, hash: &KeyHash) {
+        self.young.remove(hash);
+        self.old.remove(hash);
+    }
+
+    fn forget_project(&mut self, project: &str) {
+        for learned in [&mut self.young, &mut self.old] {
+            learned.retain(|_, learned| learned.record.as_ref().is_none_or(|key| key.project != project));
+        }
     }
 }
 
@@ -210,12 +214,12 @@ impl World for Host {
     fn learn_key(&self, hash: KeyHash, record: Option<Rc<KeyRecord>>, asked_ms: u64) {
         let learned = Learned { record, at_ms: asked_ms };
         if learned.record.is_some() && asked_ms <= self.vm.changed_ms.get() {
-            self.vm.known.borrow_mut().forget(|key, _| *key == hash);
+            self.vm.known.borrow_mut().remove(&hash);
         } else if learned.record.is_some() {
-            self.vm.unknown.borrow_mut().forget(|key, _| *key == hash);
+            self.vm.unknown.borrow_mut().remove(&hash);
             self.vm.known.borrow_mut().insert(hash, learned);
         } else {
-            self.vm.known.borrow_mut().forget(|key, _| *key == hash);
+            self.vm.known.borrow_mut().remove(&hash);
             self.vm.unknown.borrow_mut().insert(hash, learned);
         }
     }

@@ -9,6 +9,7 @@ use crate::request::Head;
 use crate::snapshot::Entry;
 use crate::speaks::Speaks;
 use crate::translate::{Outgoing, anthropic_openai, openai_anthropic, responses_anthropic, responses_openai};
+use crate::value::written;
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
 
@@ -84,7 +85,7 @@ impl Hop {
     /// # Errors
     /// The provider's dialect cannot carry the request: a 400 that names what.
     pub fn body(&self, request: &Document, stream: bool) -> Result<Outgoing, Refusal> {
-        let name = serde_json::Value::from(self.model.as_str()).to_string();
+        let name = written(&self.model.as_str().into());
         let with_usage = with_usage(request);
         let edits: &[(&str, Option<&str>)] = match (self.client, self.provider, stream) {
             (Speaks::Openai, Speaks::Openai, true) => &[("model", Some(&name)), ("stream_options", Some(&with_usage))],
@@ -131,7 +132,7 @@ fn with_usage(request: &Document) -> String {
     let given = request.member("stream_options").and_then(|text| serde_json::from_str::<serde_json::Map<_, _>>(text).ok());
     let mut options = given.unwrap_or_default();
     options.insert("include_usage".into(), true.into());
-    serde_json::Value::Object(options).to_string()
+    written(&serde_json::Value::Object(options))
 }
 
 /// The header that carries a credential to a provider of this dialect.

@@ -44,6 +44,7 @@ pub mod stage;
 pub mod stream;
 pub mod told;
 pub mod translate;
+mod value;
 pub mod world;
 
 pub use flow::{Effect, Event, RawHead, Stage, Turn};

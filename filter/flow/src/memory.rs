@@ -2,6 +2,7 @@
 
 use crate::dialect::text_tokens;
 use crate::json::Document;
+use crate::value::written;
 use proxium_wire::{Dialect, Memory};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -66,7 +67,7 @@ fn in_system(body: &Document, text: &str) -> Option<Vec<u8>> {
     let block = |text: &Value| format!("{{\"type\":\"text\",\"text\":{text}}}");
     let memory = block(&Value::from(text));
     let mut blocks: Vec<String> = match body.member("system") {
-        None => return Some(body.edited(&[("system", Some(&Value::from(text).to_string()))])),
+        None => return Some(body.edited(&[("system", Some(&written(&text.into())))])),
         Some(system) if system.starts_with('[') => {
             serde_json::from_str::<Vec<&RawValue>>(system).ok()?.into_iter().map(|block| block.get().to_owned()).collect()
         }

@@ -2,6 +2,7 @@
 
 use crate::dialect::NOT_IN_CACHE_KEY;
 use crate::json::Document;
+use crate::value::written;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -35,7 +36,7 @@ impl Question {
         if text.trim().is_empty() || text.len() > MAX_BYTES {
             return None;
         }
-        let last = Value::Object(last).to_string();
+        let last = written(&Value::Object(last));
         let messages: Vec<&str> = before.iter().map(|message| message.get()).chain([last.as_str()]).collect();
         let rest = body.edited(&[("messages", Some(&format!("[{}]", messages.join(","))))]);
         Some(Self { text, rest: Document::read(rest, NOT_IN_CACHE_KEY).ok()?.canonical })

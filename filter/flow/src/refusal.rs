@@ -2,8 +2,8 @@
 
 use crate::json::{Fault, MAX_DEPTH};
 use crate::message::{Headers, Response};
+use crate::value::{json, written};
 use proxium_wire::{Dialect, Limit, RateLimit, Refused, Window};
-use serde_json::json;
 
 /// A refusal or failure that proxium answers itself. Messages tell the reader what to do; none holds a key, a prompt or a credential.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,7 +163,7 @@ impl Refusal {
         if let Self::Capped(refused) = self {
             add_rate_limit(&mut headers, &refused.rate_limit);
         }
-        Response { status, headers, body: body.to_string().into_bytes() }
+        Response { status, headers, body: written(&body).into_bytes() }
     }
 }
 

@@ -12,13 +12,13 @@ use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
 use crate::translate::anthropic_openai;
+use crate::value::{json, written};
 use crate::world::World;
 use prost::Message;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
 use proxium_wire::{AdmitReply, Alternative, Classifier, Dialect, Hold, Store, StoredAnswer, Usage};
 use serde::Deserialize;
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 
@@ -130,9 +130,8 @@ fn key(call: &Call, classifier: &Classifier) -> Vec<u8> {
 fn ask(call: &Call, classifier: &Classifier, entry: Rc<Entry>, world: &impl World) -> Option<Ask> {
     let Share { timeout_ms, .. } = call.deadline.share(world.now_ms(), classifier.timeout_ms, true)?;
     let prompt = prompt(call, classifier);
-    let body = json!({"model": entry.model.upstream, "max_tokens": MAX_OUTPUT_TOKENS.min(entry.model.max_output_tokens),
-        "system": prompt.system, "messages": [{"role": "user", "content": prompt.user}]})
-    .to_string();
+    let body = written(&json!({"model": entry.model.upstream, "max_tokens": MAX_OUTPUT_TOKENS.min(entry.model.max_output_tokens),
+        "system": prompt.system, "messages": [{"role": "user", "content": prompt.user}]}));
     let (path, body) = match entry.provider.dialect() {
         Dialect::Anthropic => ("/messages", body.into_bytes()),
         Dialect::Openai => {

@@ -8,9 +8,10 @@ use crate::endpoint::MODELS_PATH;
 use crate::flow::{Effect, Turn};
 use crate::message::{Headers, Response};
 use crate::refusal::Refusal;
+use crate::value::{json, written};
 use percent_encoding::percent_decode_str;
 use proxium_wire::{Dialect, Rules};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Where the Anthropic dialect's pages end by themselves, and how long they can be (docs.claude.com/en/api/models-list, 2026).
@@ -30,7 +31,7 @@ pub fn enter(opened: &Opened) -> Turn {
         Ok(body) => {
             let headers = [("content-type", "application/json"), ("x-proxium-request-id", request_id)];
             let headers: Headers = headers.into_iter().collect();
-            Turn::done(vec![Effect::Respond(Response { status: 200, headers, body: body.to_string().into_bytes() })])
+            Turn::done(vec![Effect::Respond(Response { status: 200, headers, body: written(&body).into_bytes() })])
         }
         Err(refusal) => Turn::refuse(&refusal, opened.head.route.dialect, request_id),
     }

@@ -11,10 +11,10 @@ use crate::flow::Turn;
 use crate::question::Question;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
+use crate::value::{json, written};
 use crate::world::World;
 use proxium_wire::{Admitted, Dialect, Embed, Endpoint, Near, Usage, Vector};
 use serde::Deserialize;
-use serde_json::json;
 use std::rc::Rc;
 
 /// A call must not wait long for what only may spare it.
@@ -103,7 +103,7 @@ impl Comparing {
         Some(Ask {
             entry: self.entry.clone(),
             path: "/embeddings",
-            body: body.to_string().into_bytes(),
+            body: written(&body).into_bytes(),
             input_tokens: self.input_tokens(),
             timeout_ms,
             own_timeout_ms: most_ms,

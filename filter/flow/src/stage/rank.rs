@@ -12,11 +12,11 @@ use crate::message::Reply;
 use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
+use crate::value::{json, written};
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
 use proxium_wire::{AdmitReply, Alternative, Memory, MemoryStamp, MemoryVector, RecallReply, RecallRequest, Store, StoredAnswer, path};
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 
@@ -158,5 +158,5 @@ fn ask(call: &Call, world: &impl World) -> Option<Ask> {
     let texts = texts(&question, choice);
     let body = json!({"model": entry.model.upstream, "input": texts, "encoding_format": "float"});
     let input_tokens = tokens(&texts);
-    Some(Ask { path: "/embeddings", body: body.to_string().into_bytes(), input_tokens, timeout_ms, own_timeout_ms, entry })
+    Some(Ask { path: "/embeddings", body: written(&body).into_bytes(), input_tokens, timeout_ms, own_timeout_ms, entry })
 }

@@ -32,9 +32,10 @@ pub(crate) use tools::Slots;
 
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
+use crate::value::{json, written};
 use proxium_wire::{Dialect, Usage};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// What the first event says: it decides whether the next entry is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +209,7 @@ pub(crate) fn error(client: Speaks, kind: &str, message: &str, code: &Value) -> 
 
 /// Members that are named twice, made one. `None`: not a JSON object.
 pub(crate) fn deduplicated(json: &str) -> Option<String> {
-    serde_json::from_str::<Value>(json).ok().filter(Value::is_object).map(|value| value.to_string())
+    serde_json::from_str::<Value>(json).ok().filter(Value::is_object).map(|value| written(&value))
 }
 
 /// The text of a JSON string.

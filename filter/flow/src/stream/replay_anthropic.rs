@@ -4,8 +4,9 @@ use super::node::{Members, members};
 use super::replay::{Json, write_pieces};
 use crate::json::map;
 use crate::sse;
+use crate::value::json;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 type Object<'a> = BTreeMap<String, Json<'a>>;

@@ -1,7 +1,8 @@
 //! A whole response as the events it would have come in.
 
 use super::responses::Events;
-use serde_json::{Value, json};
+use crate::value::json;
+use serde_json::Value;
 
 /// The whole stream. `None`: no response.
 pub(super) fn replay(unary: &str) -> Option<Vec<u8>> {

@@ -3,8 +3,9 @@
 
 use crate::json::Document;
 use crate::sse;
+use crate::value::json;
 use proxium_wire::Usage;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// Members of a request that its response tells again, and what they are where it has none.
 const TOLD_AGAIN: [(&str, &str); 11] = [

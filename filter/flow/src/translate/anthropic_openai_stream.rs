@@ -22,9 +22,10 @@ use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
+use crate::value::json;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// Takes the provider's events, appends the client's bytes.
 #[derive(Debug)]

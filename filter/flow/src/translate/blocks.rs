@@ -6,7 +6,8 @@
 //! one after the other, which is what providers do, are written without delay.
 
 use crate::sse;
-use serde_json::{Value, json};
+use crate::value::json;
+use serde_json::Value;
 use std::collections::VecDeque;
 
 /// More held than this is no answer of a model.

@@ -1,5 +1,6 @@
 //! Reading a provider's own error, of whichever make.
 
+use crate::value::written;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,7 +33,7 @@ pub(super) fn read(status: u16, body: &[u8]) -> Told {
         let message = member("message").or_else(|| text(&body.error)).or_else(|| text(&body.message)).or_else(|| match &body.detail {
             Value::Null => None,
             Value::String(detail) => Some(detail.clone()),
-            detail => Some(detail.to_string()),
+            detail => Some(written(detail)),
         })?;
         Some(Told { message, code: member("code").or_else(|| member("type")), param: member("param") })
     });

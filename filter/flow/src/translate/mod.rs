@@ -5,6 +5,7 @@
 //! whatever is unknown is left out and named in [`Outgoing::dropped`]. Texts, schemas and numbers are passed on as they were written.
 
 mod blocks;
+mod completion;
 mod effort;
 mod error;
 mod members;

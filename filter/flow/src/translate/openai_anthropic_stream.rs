@@ -19,9 +19,10 @@ use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::AnthropicUsage;
 use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, StopDetails, broken, deduplicated, error, text};
+use crate::value::json;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Takes the provider's events, appends the client's bytes.

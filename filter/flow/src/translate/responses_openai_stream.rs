@@ -15,8 +15,9 @@ use crate::sse::Event;
 use crate::stream::responses::{Events, Frame, ended, function_call, message, part};
 use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
+use crate::value::json;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// A larger answer is no model's; it is held until its end, which tells all of it again.
 const MAX_HELD_BYTES: usize = 4 << 20;

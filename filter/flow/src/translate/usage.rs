@@ -2,8 +2,9 @@
 //!
 //! OpenAI's `prompt_tokens` includes what the provider's cache served and took in; Anthropic's `input_tokens` excludes both.
 
+use crate::value::json;
 use proxium_wire::Usage;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// An OpenAI `usage` object.
 #[must_use]

@@ -134,8 +134,8 @@ pub async fn measure(servers: &Servers, options: &Options) -> Results {
     let admit = admit::measure(servers, if options.quick { 1.0 } else { 3.0 }, options.rounds).await;
     let reserve = reserve::measure(if options.quick { 0.5 } else { 2.0 }, options.rounds).await;
     let chains = growth::measure(servers, seconds, options.rounds).await;
-    let cold_ms = cold::measure(servers, options.rounds.max(3)).await;
-    Results { samples, memory, counts, admit, reserve, chains, cold_ms, wasm_bytes }
+    let cold = cold::measure(servers, options.rounds.max(3)).await;
+    Results { samples, memory, counts, admit, reserve, chains, cold, wasm_bytes }
 }
 
 fn body(model: &str, number: &str, cell: &Cell) -> String {

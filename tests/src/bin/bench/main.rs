@@ -10,7 +10,7 @@
 //! | `counts.rs` | Redis commands and calls of the control plane a request: the same on any machine |
 //! | `cells.rs` | what is measured, and one measurement |
 //! | `growth.rs` | misses among one chain and among a thousand |
-//! | `cold.rs` | a cold start of the filter |
+//! | `cold.rs` | cold starts of the filter: of code that Envoy does not know, and of a VM |
 //! | `near.rs` | by itself, `ARGS=near`: near matches among few and many |
 //! | `report.rs` | ratios, the table, the comparison with the baseline |
 //!

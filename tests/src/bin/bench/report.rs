@@ -2,6 +2,7 @@
 
 use super::admit::Admit;
 use super::cells::{CELLS, Cell, Memory, Sample, Target};
+use super::cold::Cold;
 use super::counts::Counts;
 use super::growth::Chains;
 use super::reserve::Reserve;
@@ -25,7 +26,7 @@ pub struct Results {
     #[serde(default)]
     pub chains: Chains,
     #[serde(default)]
-    pub cold_ms: Vec<f64>,
+    pub cold: Cold,
     pub wasm_bytes: u64,
 }
 
@@ -131,7 +132,7 @@ impl Results {
             ("memory idle MiB", Some(idle), 160.0),
             ("memory under c64 MiB", Some(c64), 220.0),
             ("open stream, more KiB", stream, 32.0),
-            ("cold VM start ms", median(self.cold_ms.clone()), 50.0),
+            ("cold VM start ms", median(self.cold.new_vm_ms.clone()), 50.0),
             ("wasm KiB", Some(self.wasm_bytes as f64 / 1024.0), 700.0),
         ]
     }
@@ -199,6 +200,9 @@ impl fmt::Display for Results {
         for (name, value, goal) in self.absolute() {
             let Some(value) = value else { continue };
             writeln!(f, "{name:<32} {value:>7.2}  goal <= {goal:<5} {}", if value <= goal { "met" } else { "MISSED" })?;
+        }
+        if let Some(ms) = median(self.cold.new_code_ms.clone()) {
+            writeln!(f, "{:<32} {ms:>7.2}  once in a process", "of code that is new to it, ms")?;
         }
         writeln!(
             f,

@@ -1,61 +1,20 @@
 //! An OpenAI answer or error as an Anthropic one.
 
-use crate::dialect::openai::UsageBody;
 use crate::refusal::kind;
+use crate::translate::completion::Completion;
 use crate::translate::members::object_text;
 use crate::translate::{anthropic_usage, error};
+use crate::value::{json, written};
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-
-#[derive(Deserialize)]
-struct Completion<'a> {
-    #[serde(borrow)]
-    choices: Vec<Choice<'a>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    message: Reply<'a>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Reply<'a> {
-    /// A string; some servers give parts.
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    refusal: Option<String>,
-    #[serde(borrow)]
-    tool_calls: Option<Vec<ToolCall<'a>>>,
-}
 
 #[derive(Deserialize)]
 struct Part {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ToolCall<'a> {
-    id: Option<String>,
-    #[serde(borrow)]
-    function: Function<'a>,
-}
-
-#[derive(Deserialize)]
-struct Function<'a> {
-    name: String,
-    /// A string of JSON; some servers give the object itself.
-    #[serde(borrow)]
-    arguments: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +44,7 @@ enum Block {
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Option<Vec<u8>> {
     let completion: Completion<'_> = crate::json::parse(body).ok()?;
+    let usage = completion.usage();
     let choice = completion.choices.into_iter().next().filter(|_| completion.error.is_none())?;
     let finish_reason = choice.finish_reason.unwrap_or_default();
     let is_refused = choice.message.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty());
@@ -102,7 +62,6 @@ pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Opti
             None => return None,
         }
     }
-    let usage = completion.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
     let message = Message {
         id,
         kind: "message",
@@ -111,7 +70,7 @@ pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Opti
         content,
         stop_reason: stop_reason(&finish_reason, has_calls, is_refused),
         stop_sequence: None,
-        usage: anthropic_usage(&usage.unwrap_or_default()),
+        usage: anthropic_usage(&usage),
     };
     serde_json::to_vec(&message).ok()
 }
@@ -149,5 +108,5 @@ pub fn stop_reason(finish_reason: &str, has_tool_calls: bool, is_refused: bool) 
 pub fn error(status: u16, body: &[u8], request_id: &str) -> Vec<u8> {
     let told = error::read(status, body);
     let error = json!({"type": kind(status, Dialect::Anthropic), "message": told.message, "code": told.code, "param": told.param});
-    json!({"type": "error", "error": error, "request_id": request_id}).to_string().into_bytes()
+    written(&json!({"type": "error", "error": error, "request_id": request_id})).into_bytes()
 }

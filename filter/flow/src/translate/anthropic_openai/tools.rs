@@ -2,9 +2,10 @@
 
 use crate::refusal::Refusal;
 use crate::translate::members::{Dropped, Members, cannot_carry, wrong};
+use crate::value::json;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::borrow::Cow;
 
 #[derive(Serialize)]

@@ -3,10 +3,11 @@
 use crate::dialect::anthropic::UsageBody;
 use crate::refusal::kind;
 use crate::translate::{error, openai_usage};
+use crate::value::{json, written};
 use proxium_wire::Dialect;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 struct Message<'a> {
@@ -134,5 +135,5 @@ pub fn finish_reason(stop_reason: &str) -> &'static str {
 pub fn error(status: u16, body: &[u8], _request_id: &str) -> Vec<u8> {
     let told = error::read(status, body);
     let error = json!({"message": told.message, "type": kind(status, Dialect::Openai), "param": told.param, "code": told.code});
-    json!({"error": error}).to_string().into_bytes()
+    written(&json!({"error": error})).into_bytes()
 }

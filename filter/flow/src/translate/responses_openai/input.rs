@@ -2,8 +2,9 @@
 
 use crate::refusal::Refusal;
 use crate::translate::members::{Dropped, Members, cannot_carry, string, wrong};
+use crate::value::json;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// The messages of `instructions` and `input`.
 pub(super) fn messages(members: &mut Members<'_>, dropped: &mut Dropped) -> Result<Vec<Value>, Refusal> {

@@ -5,9 +5,10 @@ use crate::refusal::Refusal;
 use crate::translate::Outgoing;
 use crate::translate::members::{Dropped, Members, cannot_carry, wrong};
 use crate::translate::models::Gpt;
+use crate::value::json;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use std::borrow::Cow;
 
 #[derive(Serialize)]
