@@ -93,22 +93,21 @@ impl Streaming {
 
     /// Takes bytes of the provider; gives those for the client, or nothing: they go as they are.
     pub fn chunk(&mut self, bytes: &[u8], end: bool) -> Option<Vec<u8>> {
-        let mut events = self.reader.push(bytes);
-        let mid_event = end && self.reader.mid_event();
-        if end {
-            events.extend(self.reader.finish());
-        }
+        let Self { reader, meter, fold, way, .. } = self;
         let mut out = Vec::new();
-        for event in &events {
-            self.meter.event(event);
-            if let Some(fold) = &mut self.fold {
+        let mut event = |event: &sse::Event| {
+            meter.event(event);
+            if let Some(fold) = fold {
                 fold.event(event);
             }
-            if let Way::Translate(translator) = &mut self.way {
+            if let Way::Translate(translator) = way {
                 translator.event(event, &mut out);
             }
-        }
+        };
+        reader.each(bytes, &mut event);
+        let mid_event = end && reader.mid_event();
         if end {
+            reader.finish().iter().for_each(event);
             self.meter.finish();
             self.whole_body = true;
         }

@@ -6,7 +6,7 @@
 //! as they come, and so does what is longer than any usage chunk.
 
 use crate::sse::Reader;
-use memchr::memmem;
+use memchr::{memchr2, memmem};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -69,7 +69,7 @@ impl Hider {
                 bytes = after_first;
                 continue;
             }
-            let ending = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let ending = memchr2(b'\n', b'\r', bytes);
             let length = ending.map_or(bytes.len(), |at| at + 1);
             let (piece, rest) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
             self.piece(piece, *first, ending.is_some(), &mut out);
@@ -142,7 +142,7 @@ impl Hider {
 
     /// The held event is whole.
     fn release(&mut self, out: &mut Vec<u8>) -> Fate {
-        if parse(&self.held).is_some_and(|data| is_usage(&data)) {
+        if may_tell_usage(&self.held) && parse(&self.held).is_some_and(|data| is_usage(&data)) {
             for line in self.held.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b":")) {
                 out.extend_from_slice(line);
             }

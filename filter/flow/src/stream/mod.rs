@@ -7,6 +7,7 @@
 //! | [`Fold`] | stream to unary answer, for the cache |
 //! | [`replay`] | unary answer to stream |
 
+mod alike;
 mod anthropic;
 mod fold;
 mod fold_anthropic;
@@ -32,6 +33,7 @@ pub(crate) use tools::Slots;
 
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
+use alike::{Alike, Texts};
 use proxium_wire::{Dialect, Usage};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -55,6 +57,7 @@ pub struct Meter {
     /// An event made no sense.
     odd: bool,
     state: State,
+    alike: Alike,
 }
 
 #[derive(Debug)]
@@ -86,7 +89,7 @@ impl Meter {
             Dialect::Openai => State::Openai(openai::State::default()),
             Dialect::Anthropic => State::Anthropic(anthropic::State::default()),
         };
-        Self { first: First::Pending, failed: false, odd: false, state }
+        Self { first: First::Pending, failed: false, odd: false, state, alike: Alike::default() }
     }
 
     /// Takes an event. What comes after the terminator counts no more.
@@ -94,10 +97,19 @@ impl Meter {
         if self.ended() {
             return;
         }
+        if let Some(bytes) = self.alike.generated_bytes(event) {
+            match &mut self.state {
+                State::Openai(state) => state.generated_bytes += bytes,
+                State::Anthropic(state) => state.generated_bytes += bytes,
+            }
+            return;
+        }
+        let mut texts = Texts::new();
         let kind = match &mut self.state {
-            State::Openai(state) => state.event(event),
-            State::Anthropic(state) => state.event(event),
+            State::Openai(state) => state.event(event, &mut texts),
+            State::Anthropic(state) => state.event(event, &mut texts),
         };
+        self.alike.learn(event, texts);
         self.failed |= kind == Kind::Error;
         self.odd |= kind == Kind::Odd;
         if self.first == First::Pending {
