@@ -55,12 +55,12 @@ impl Reader {
     /// Takes bytes; gives the events that they end.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
-        self.each(bytes, |event| events.push(event.clone()));
+        self.each(bytes, &mut |event| events.push(event.clone()));
         events
     }
 
     /// Takes bytes; shows each event that they end. A line that lies in them whole is not copied, and no event takes memory of its own.
-    pub fn each(&mut self, mut bytes: &[u8], mut take: impl FnMut(&Event)) {
+    pub fn each(&mut self, mut bytes: &[u8], take: &mut dyn FnMut(&Event)) {
         while let Some((first, after_first)) = bytes.split_first() {
             if std::mem::take(&mut self.after_cr) && *first == b'\n' {
                 bytes = after_first;
@@ -68,7 +68,7 @@ impl Reader {
             }
             let end = memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len());
             let (piece, rest) = bytes.split_at_checked(end).unwrap_or((bytes, &[]));
-            self.extend(piece, &mut take);
+            self.extend(piece, take);
             let Some((ending, rest)) = rest.split_first() else {
                 if !self.in_comment && !self.too_large {
                     self.line.extend_from_slice(piece);
@@ -77,11 +77,11 @@ impl Reader {
             };
             self.after_cr = *ending == b'\r';
             if self.line.is_empty() {
-                self.end_line(piece, &mut take);
+                self.end_line(piece, take);
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 line.extend_from_slice(piece);
-                self.end_line(&line, &mut take);
+                self.end_line(&line, take);
                 line.clear();
                 self.line = line;
             }
@@ -96,8 +96,14 @@ impl Reader {
             let line = std::mem::take(&mut self.line);
             self.end_line(&line, &mut |_| {});
         }
-        self.dispatch(&mut |event: &Event| last = Some(event.clone()));
+        self.dispatch(&mut |event| last = Some(event.clone()));
         last
+    }
+
+    /// What comes now begins an event; the first of a stream may begin with a byte order mark and is none of these.
+    #[must_use]
+    pub fn between_events(&self) -> bool {
+        self.begun && !self.after_cr && !self.mid_event()
     }
 
     /// The last event or line is not ended: whoever adds an event of their own to these bytes writes a blank line first.
@@ -107,7 +113,7 @@ impl Reader {
     }
 
     /// A line goes on.
-    fn extend(&mut self, piece: &[u8], take: &mut impl FnMut(&Event)) {
+    fn extend(&mut self, piece: &[u8], take: &mut dyn FnMut(&Event)) {
         let Some(first) = piece.first() else { return };
         if !std::mem::replace(&mut self.in_line, true) {
             self.in_comment = *first == b':';
@@ -122,7 +128,7 @@ impl Reader {
     }
 
     /// A line ends, which is this unless it is passed over.
-    fn end_line(&mut self, line: &[u8], take: &mut impl FnMut(&Event)) {
+    fn end_line(&mut self, line: &[u8], take: &mut dyn FnMut(&Event)) {
         let begun = std::mem::replace(&mut self.begun, true);
         let blank = !std::mem::take(&mut self.in_line);
         if std::mem::take(&mut self.in_comment) {
@@ -132,7 +138,10 @@ impl Reader {
         if blank || (!begun && line.is_empty() && !self.too_large) {
             self.dispatch(take);
         } else if !self.too_large {
-            self.field(&String::from_utf8_lossy(line));
+            match std::str::from_utf8(line) {
+                Ok(line) => self.field(line),
+                Err(_) => self.field(&String::from_utf8_lossy(line)),
+            }
         }
     }
 
@@ -152,7 +161,7 @@ impl Reader {
     }
 
     /// Ends the event. One without a `data:` line is none.
-    fn dispatch(&mut self, take: &mut impl FnMut(&Event)) {
+    fn dispatch(&mut self, take: &mut dyn FnMut(&Event)) {
         self.too_large = false;
         if std::mem::take(&mut self.has_data) {
             take(&self.event);

@@ -94,6 +94,9 @@ impl Streaming {
     /// Takes bytes of the provider; gives those for the client, or nothing: they go as they are.
     pub fn chunk(&mut self, bytes: &[u8], end: bool) -> Option<Vec<u8>> {
         let Self { reader, meter, fold, way, .. } = self;
+        // Who wants no more of an event than its cost need not read one that is like the one before.
+        let passes = fold.is_none() && !matches!(way, Way::Translate(_)) && reader.between_events();
+        let rest = if passes { meter.skip(bytes) } else { bytes };
         let mut out = Vec::new();
         let mut event = |event: &sse::Event| {
             meter.event(event);
@@ -104,7 +107,7 @@ impl Streaming {
                 translator.event(event, &mut out);
             }
         };
-        reader.each(bytes, &mut event);
+        reader.each(rest, &mut event);
         let mid_event = end && reader.mid_event();
         if end {
             reader.finish().iter().for_each(event);
@@ -116,9 +119,13 @@ impl Streaming {
         match &mut self.way {
             Way::Pass if broken.is_none() => return None,
             Way::Pass => out.extend_from_slice(bytes),
-            Way::Hide(hider) if !end && hider.passes(bytes) => return None,
             Way::Hide(hider) => {
-                out = hider.push(bytes);
+                let known = if hider.between_events() { bytes.len().saturating_sub(rest.len()) } else { 0 };
+                let (known, rest) = bytes.split_at_checked(known).unwrap_or((&[], bytes));
+                if !end && hider.passes(rest) {
+                    return None;
+                }
+                out = [known, &hider.push(rest)].concat();
                 if end {
                     out.extend(hider.finish());
                 }

@@ -49,8 +49,13 @@ impl Hider {
     /// These bytes are whole events and none can be the one: they may go on as they are, and [`Hider::push`] need not see them.
     #[must_use]
     pub fn passes(&self, bytes: &[u8]) -> bool {
-        let between_events = self.bom == BOM.len() && self.held.is_empty() && !self.in_line && !self.in_event && self.after_cr.is_none();
-        between_events && bytes.ends_with(b"\n\n") && !may_tell_usage(bytes)
+        self.between_events() && (bytes.is_empty() || (bytes.ends_with(b"\n\n") && !may_tell_usage(bytes)))
+    }
+
+    /// Nothing is held: whole events that are known to be others may go on by themselves.
+    #[must_use]
+    pub fn between_events(&self) -> bool {
+        self.bom == BOM.len() && self.held.is_empty() && !self.in_line && !self.in_event && self.after_cr.is_none()
     }
 
     /// Takes bytes; gives those that may go on.

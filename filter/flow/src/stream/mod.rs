@@ -92,16 +92,22 @@ impl Meter {
         Self { first: First::Pending, failed: false, odd: false, state, alike: Alike::default() }
     }
 
+    /// Steps over events at the start of these bytes that only bring more text, as the event before them, and counts it; gives what is to
+    /// be read. Between events only.
+    pub fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        while let Some((generated, rest)) = self.alike.skip(bytes) {
+            match &mut self.state {
+                State::Openai(state) => state.generated_bytes += generated,
+                State::Anthropic(state) => state.generated_bytes += generated,
+            }
+            bytes = rest;
+        }
+        bytes
+    }
+
     /// Takes an event. What comes after the terminator counts no more.
     pub fn event(&mut self, event: &Event) {
         if self.ended() {
-            return;
-        }
-        if let Some(bytes) = self.alike.generated_bytes(event) {
-            match &mut self.state {
-                State::Openai(state) => state.generated_bytes += bytes,
-                State::Anthropic(state) => state.generated_bytes += bytes,
-            }
             return;
         }
         let mut texts = Texts::new();
