@@ -1,6 +1,6 @@
 //! Whole calls through the flow, for an instruction counter: `cargo bench -p proxium-flow -- miss 1000`, or the program it names under
 //! `valgrind --tool=callgrind`. The difference of two counts is what so many calls more cost. Kinds: `miss`, `hit` (in Redis), `l1`, and
-//! `stream`, of 100 events that come one by one and are not cached.
+//! `stream`, of 100 events that are not cached and come one by one, or in pieces of a fourth argument's bytes.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -46,14 +46,14 @@ fn chunks() -> Vec<String> {
 }
 
 /// A whole stream, from its admission on.
-fn stream(call: Stage, script: &Script, chunks: &[String]) {
+fn stream(call: Stage, script: &Script, chunks: &[Vec<u8>]) {
     let turn = call.step(admitted(Admitted::default()), script);
     let report = Report { began_ms: START_MS, status: Some(200), ..Report::default() };
     script.reports.borrow_mut().insert(0, report);
     let headers = [("content-type", "text/event-stream")].into_iter().collect();
     let mut stage = turn.stage.step(Event::Head(Answer { status: 200, headers, body: Vec::new() }), script).stage;
     for chunk in chunks {
-        stage = stage.step(Event::Chunk(chunk.clone().into_bytes(), false), script).stage;
+        stage = stage.step(Event::Chunk(chunk.clone(), false), script).stage;
     }
     stage = stage.step(Event::Chunk(Vec::new(), true), script).stage;
     assert_eq!(stage.step(Event::Closed { by_client: false }, script).effects.len(), 1);
@@ -77,7 +77,11 @@ fn main() {
     if streams {
         script.config = Config::read(br#"{"control_plane_cluster":"cp","internal_secret":"s","streams":"router"}"#).unwrap();
     }
-    let (request, answer, chunks) = (request(bytes, if streams { r#","stream":true"# } else { "" }), answer(), chunks());
+    let (request, answer) = (request(bytes, if streams { r#","stream":true"# } else { "" }), answer());
+    let chunks: Vec<Vec<u8>> = match number(3, 0) {
+        0 => chunks().into_iter().map(String::into_bytes).collect(),
+        size => chunks().concat().into_bytes().chunks(size).map(<[u8]>::to_vec).collect(),
+    };
     let stored = StoredAnswer { body: answer.clone().into_bytes(), model: "small".into(), cost_nano_usd: 1, request_id: "req_1".into() };
     let hit = || {
         let hit = Hit { answer: stored.clone(), expires_in_ms: 10_000, ..Hit::default() };

@@ -40,9 +40,10 @@ pub struct Reader {
     begun: bool,
     /// The event is over the limit; passed over up to its end.
     too_large: bool,
-    /// The event so far. Its memory serves the next one.
+    /// The event so far, or the one that was given. Its memory serves the next one.
     event: Event,
     has_data: bool,
+    given: bool,
 }
 
 impl Reader {
@@ -53,51 +54,62 @@ impl Reader {
     }
 
     /// Takes bytes; gives the events that they end.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
+    pub fn push(&mut self, mut bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
-        self.each(bytes, &mut |event| events.push(event.clone()));
+        while let Some(event) = self.read(&mut bytes) {
+            events.push(event.clone());
+        }
         events
     }
 
-    /// Takes bytes; shows each event that they end. A line that lies in them whole is not copied, and no event takes memory of its own.
-    pub fn each(&mut self, mut bytes: &[u8], take: &mut dyn FnMut(&Event)) {
+    /// Takes bytes up to the end of the first event among them, and gives it; `None`: all are taken. A line that lies in them whole is not
+    /// copied, and no event takes memory of its own.
+    pub fn read(&mut self, bytes: &mut &[u8]) -> Option<&Event> {
+        self.forget_given();
         while let Some((first, after_first)) = bytes.split_first() {
             if std::mem::take(&mut self.after_cr) && *first == b'\n' {
-                bytes = after_first;
+                *bytes = after_first;
                 continue;
             }
             let end = memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len());
             let (piece, rest) = bytes.split_at_checked(end).unwrap_or((bytes, &[]));
-            self.extend(piece, take);
+            *bytes = rest;
+            if self.outgrows(piece) {
+                return Some(&self.event);
+            }
             let Some((ending, rest)) = rest.split_first() else {
                 if !self.in_comment && !self.too_large {
                     self.line.extend_from_slice(piece);
                 }
                 break;
             };
+            *bytes = rest;
             self.after_cr = *ending == b'\r';
-            if self.line.is_empty() {
-                self.end_line(piece, take);
+            let ends_event = if self.line.is_empty() {
+                self.end_line(piece)
             } else {
                 let mut line = std::mem::take(&mut self.line);
                 line.extend_from_slice(piece);
-                self.end_line(&line, take);
+                let ends_event = self.end_line(&line);
                 line.clear();
                 self.line = line;
+                ends_event
+            };
+            if ends_event {
+                return Some(&self.event);
             }
-            bytes = rest;
         }
+        None
     }
 
     /// The stream is over: the event that lacks its blank line, if there is one. It may be cut in its middle.
     pub fn finish(&mut self) -> Option<Event> {
-        let mut last = None;
+        self.forget_given();
         if self.in_line {
             let line = std::mem::take(&mut self.line);
-            self.end_line(&line, &mut |_| {});
+            self.end_line(&line);
         }
-        self.dispatch(&mut |event| last = Some(event.clone()));
-        last
+        self.dispatch().then(|| self.event.clone())
     }
 
     /// What comes now begins an event; the first of a stream may begin with a byte order mark and is none of these.
@@ -109,40 +121,50 @@ impl Reader {
     /// The last event or line is not ended: whoever adds an event of their own to these bytes writes a blank line first.
     #[must_use]
     pub fn mid_event(&self) -> bool {
-        self.in_line || self.has_data || self.too_large || !self.event.name.is_empty()
+        self.in_line || self.has_data || self.too_large || (!self.given && !self.event.name.is_empty())
     }
 
-    /// A line goes on.
-    fn extend(&mut self, piece: &[u8], take: &mut dyn FnMut(&Event)) {
-        let Some(first) = piece.first() else { return };
+    fn forget_given(&mut self) {
+        if std::mem::take(&mut self.given) {
+            self.event.name.clear();
+            self.event.data.clear();
+            self.event.data.shrink_to(MAX_KEPT_BYTES);
+        }
+    }
+
+    /// A line goes on; whether its event grows over the limit by that, and is an error from now on.
+    fn outgrows(&mut self, piece: &[u8]) -> bool {
+        let Some(first) = piece.first() else { return false };
         if !std::mem::replace(&mut self.in_line, true) {
             self.in_comment = *first == b':';
         }
-        if self.in_comment || self.too_large {
-            return;
+        let bytes = self.event.name.len() + self.event.data.len() + self.line.len() + piece.len();
+        if self.in_comment || self.too_large || bytes <= MAX_EVENT_BYTES {
+            return false;
         }
-        if self.event.name.len() + self.event.data.len() + self.line.len() + piece.len() > MAX_EVENT_BYTES {
-            *self = Self { in_line: true, begun: self.begun, too_large: true, ..Self::default() };
-            take(&Event { name: "error".into(), data: TOO_LARGE.into() });
-        }
+        let event = Event { name: "error".into(), data: TOO_LARGE.into() };
+        *self = Self { in_line: true, begun: self.begun, too_large: true, event, given: true, ..Self::default() };
+        true
     }
 
-    /// A line ends, which is this unless it is passed over.
-    fn end_line(&mut self, line: &[u8], take: &mut dyn FnMut(&Event)) {
+    /// A line ends, which is this unless it is passed over; whether an event ends with it.
+    fn end_line(&mut self, line: &[u8]) -> bool {
         let begun = std::mem::replace(&mut self.begun, true);
         let blank = !std::mem::take(&mut self.in_line);
         if std::mem::take(&mut self.in_comment) {
-            return;
+            return false;
         }
         let line = if begun { line } else { line.strip_prefix(BOM).unwrap_or(line) };
         if blank || (!begun && line.is_empty() && !self.too_large) {
-            self.dispatch(take);
-        } else if !self.too_large {
+            return self.dispatch();
+        }
+        if !self.too_large {
             match std::str::from_utf8(line) {
                 Ok(line) => self.field(line),
                 Err(_) => self.field(&String::from_utf8_lossy(line)),
             }
         }
+        false
     }
 
     fn field(&mut self, line: &str) {
@@ -160,15 +182,14 @@ impl Reader {
         }
     }
 
-    /// Ends the event. One without a `data:` line is none.
-    fn dispatch(&mut self, take: &mut dyn FnMut(&Event)) {
+    /// Ends the event; whether there is one: it is none without a `data:` line.
+    fn dispatch(&mut self) -> bool {
         self.too_large = false;
-        if std::mem::take(&mut self.has_data) {
-            take(&self.event);
+        self.given = std::mem::take(&mut self.has_data);
+        if !self.given {
+            self.event.name.clear();
         }
-        self.event.name.clear();
-        self.event.data.clear();
-        self.event.data.shrink_to(MAX_KEPT_BYTES);
+        self.given
     }
 }
 

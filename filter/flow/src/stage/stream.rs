@@ -94,24 +94,30 @@ impl Streaming {
     /// Takes bytes of the provider; gives those for the client, or nothing: they go as they are.
     pub fn chunk(&mut self, bytes: &[u8], end: bool) -> Option<Vec<u8>> {
         let Self { reader, meter, fold, way, .. } = self;
+        let held = matches!(way, Way::Hide(hider) if hider.holds());
         // Who wants no more of an event than its cost need not read one that is like the one before.
-        let passes = fold.is_none() && !matches!(way, Way::Translate(_)) && reader.between_events();
-        let rest = if passes { meter.skip(bytes) } else { bytes };
-        let mut out = Vec::new();
-        let mut event = |event: &sse::Event| {
-            meter.event(event);
-            if let Some(fold) = fold {
-                fold.event(event);
+        let only_meters = fold.is_none() && !matches!(way, Way::Translate(_));
+        let (mut rest, mut out) = (bytes, Vec::new());
+        loop {
+            if only_meters && reader.between_events() {
+                let alike = taken(&mut rest, |rest| *rest = meter.skip(rest)).1;
+                if let Way::Hide(hider) = way {
+                    hider.pass(alike, &mut out);
+                }
             }
-            if let Way::Translate(translator) = way {
-                translator.event(event, &mut out);
+            let (event, read) = taken(&mut rest, |rest| reader.read(rest));
+            if let Way::Hide(hider) = way {
+                hider.push(read, &mut out);
             }
-        };
-        reader.each(rest, &mut event);
+            let Some(event) = event else { break };
+            take(event, meter, fold.as_mut(), way, &mut out);
+        }
         let mid_event = end && reader.mid_event();
         if end {
-            reader.finish().iter().for_each(event);
-            self.meter.finish();
+            if let Some(event) = reader.finish() {
+                take(&event, meter, fold.as_mut(), way, &mut out);
+            }
+            meter.finish();
             self.whole_body = true;
         }
         // A translator ends a broken stream itself.
@@ -120,14 +126,12 @@ impl Streaming {
             Way::Pass if broken.is_none() => return None,
             Way::Pass => out.extend_from_slice(bytes),
             Way::Hide(hider) => {
-                let known = if hider.between_events() { bytes.len().saturating_sub(rest.len()) } else { 0 };
-                let (known, rest) = bytes.split_at_checked(known).unwrap_or((&[], bytes));
-                if !end && hider.passes(rest) {
-                    return None;
-                }
-                out = [known, &hider.push(rest)].concat();
                 if end {
                     out.extend(hider.finish());
+                }
+                // Nothing was added, so as many bytes are the same bytes.
+                if broken.is_none() && !held && out.len() == bytes.len() {
+                    return None;
                 }
             }
             Way::Translate(translator) => {
@@ -143,7 +147,7 @@ impl Streaming {
             }
             out.extend(broken);
         }
-        (out != bytes).then_some(out)
+        Some(out)
     }
 
     /// Settles what came, however the stream ended.
@@ -192,5 +196,23 @@ impl Streaming {
             Some(usage) => (usage, false),
             None => (Usage { input: self.input_tokens, output: generated, ..Usage::default() }, true),
         }
+    }
+}
+
+/// Lets `take` step over some of these bytes; its outcome, and what it stepped over.
+fn taken<'a, T>(bytes: &mut &'a [u8], take: impl FnOnce(&mut &'a [u8]) -> T) -> (T, &'a [u8]) {
+    let before = *bytes;
+    let outcome = take(bytes);
+    (outcome, before.get(..before.len().saturating_sub(bytes.len())).unwrap_or_default())
+}
+
+/// An event, for everybody who wants it whole.
+fn take(event: &sse::Event, meter: &mut Meter, fold: Option<&mut Fold>, way: &mut Way, out: &mut Vec<u8>) {
+    meter.event(event);
+    if let Some(fold) = fold {
+        fold.event(event);
+    }
+    if let Way::Translate(translator) = way {
+        translator.event(event, out);
     }
 }
