@@ -7,12 +7,28 @@ use proxium_flow::RawHead;
 use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, MetricType, Status};
+use std::cell::Cell;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Milliseconds since 1970, Envoy's wall clock.
+thread_local! {
+    /// The clock as this callback of Envoy found it.
+    static NOW_MS: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A callback of Envoy begins: the clock has gone on since the last.
+pub fn awake() {
+    NOW_MS.set(None);
+}
+
+/// Milliseconds since 1970, Envoy's wall clock; read once in a callback.
 pub fn now_ms() -> u64 {
+    if let Some(now_ms) = NOW_MS.get() {
+        return now_ms;
+    }
     let since = hostcalls::get_current_time().ok().and_then(|now| now.duration_since(UNIX_EPOCH).ok());
-    since.and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or_default()
+    let now_ms = since.and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or_default();
+    NOW_MS.set(Some(now_ms));
+    now_ms
 }
 
 /// 32 random hexadecimal digits.

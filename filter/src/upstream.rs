@@ -74,6 +74,7 @@ impl Context for Upstream {}
 
 impl HttpContext for Upstream {
     fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
+        host::awake();
         let attempt = host::request_header("x-envoy-attempt-count").and_then(|count| count.parse::<usize>().ok()?.checked_sub(1));
         let Some(attempt) = attempt else {
             // A callout, on a cluster that streams use too.
@@ -114,6 +115,7 @@ impl HttpContext for Upstream {
 
     fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
         let Some(hop) = &self.hop else { return Action::Continue };
+        host::awake();
         let head = host::response_head();
         self.report.status = Some(head.status);
         self.report.retry_after_ms = retry_after_ms(&head.headers, host::now_ms());
