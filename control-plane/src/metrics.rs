@@ -1,6 +1,7 @@
 //! What the control plane counts, for Prometheus. Label values come from routes and fixed words only.
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 use prometheus::{Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, TextEncoder};
@@ -77,6 +78,12 @@ impl Metrics {
         Ok(metrics)
     }
 
+    /// A request was answered.
+    pub fn answered(&self, port: Port, route: &str, status: StatusCode, began: Instant) {
+        self.request_seconds.with_label_values(&[port.name(), route]).observe(began.elapsed().as_secs_f64());
+        self.requests.with_label_values(&[port.name(), route, status.as_str()]).inc();
+    }
+
     /// A request failed for Redis.
     pub fn redis_error(&self) {
         self.redis_errors.inc();
@@ -135,8 +142,7 @@ pub async fn count(State((metrics, port)): State<(Arc<Metrics>, Port)>, request:
     let route = request.extensions().get::<MatchedPath>().map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let began = Instant::now();
     let response = next.run(request).await;
-    metrics.request_seconds.with_label_values(&[port.name(), &route]).observe(began.elapsed().as_secs_f64());
-    metrics.requests.with_label_values(&[port.name(), &route, response.status().as_str()]).inc();
+    metrics.answered(port, &route, response.status(), began);
     response
 }
 

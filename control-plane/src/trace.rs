@@ -7,11 +7,14 @@
 
 use crate::metrics::Port;
 use async_trait::async_trait;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
+use opentelemetry::global::BoxedSpan;
+use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Span, SpanKind, Status, Tracer};
-use opentelemetry::{Context, KeyValue, global, propagation::TextMapPropagator};
+use opentelemetry::{Context, KeyValue, global};
 use opentelemetry_http::{Bytes, HeaderExtractor, HttpClient, HttpError};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
@@ -92,25 +95,57 @@ fn send(request: opentelemetry_http::Request<Bytes>) -> Result<opentelemetry_htt
     Ok(opentelemetry_http::Response::from_parts(head, body.read_to_vec()?.into()))
 }
 
-/// Puts a request into a span. A filter's own polls belong to no call.
-pub async fn span(State(port): State<Port>, request: Request, next: Next) -> Response {
-    let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderExtractor(request.headers()));
-    let is_traced = port == Port::Admin || request.headers().contains_key("traceparent");
-    let route = request.extensions().get::<MatchedPath>().filter(|_| is_traced).map(|path| path.as_str().to_owned());
-    let Some(route) = route else { return next.run(request).await };
-    let tracer = global::tracer(NAME);
-    let method = request.method().to_string();
-    let attributes = [("http.request.method", method.clone()), ("http.route", route.clone()), ("proxium.port", port.name().to_owned())];
-    let mut span = tracer
-        .span_builder(format!("{method} {route}"))
-        .with_kind(SpanKind::Server)
-        .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))
-        .start_with_context(&tracer, &parent);
-    let response = next.run(request).await;
-    span.set_attribute(KeyValue::new("http.response.status_code", i64::from(response.status().as_u16())));
-    if response.status().is_server_error() {
-        span.set_status(Status::error(response.status().to_string()));
+/// A request that is being answered.
+pub struct Served(BoxedSpan);
+
+impl Served {
+    fn begin(port: Port, method: &str, route: &str, parent: &dyn Extractor) -> Self {
+        let parent = TraceContextPropagator::new().extract_with_context(&Context::new(), parent);
+        let tracer = global::tracer(NAME);
+        let attributes =
+            [("http.request.method", method.to_owned()), ("http.route", route.to_owned()), ("proxium.port", port.name().to_owned())];
+        let span = tracer
+            .span_builder(format!("{method} {route}"))
+            .with_kind(SpanKind::Server)
+            .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))
+            .start_with_context(&tracer, &parent);
+        Self(span)
     }
-    span.end();
+
+    /// It is answered.
+    pub fn end(mut self, status: StatusCode) {
+        self.0.set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
+        if status.is_server_error() {
+            self.0.set_status(Status::error(status.to_string()));
+        }
+        self.0.end();
+    }
+}
+
+/// Puts a request of the admin API into a span.
+pub async fn span(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let Some(route) = route else { return next.run(request).await };
+    let span = Served::begin(Port::Admin, request.method().as_str(), &route, &HeaderExtractor(request.headers()));
+    let response = next.run(request).await;
+    span.end(response.status());
     response
+}
+
+/// The `traceparent` of what a filter asks.
+struct OfFilter<'a>(&'a str);
+
+impl Extractor for OfFilter<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        (key == "traceparent").then_some(self.0)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec!["traceparent"]
+    }
+}
+
+/// Begins the span of what a filter asks for its client. A filter's own polls belong to no call.
+pub fn of_filter(path: &str, traceparent: &str) -> Option<Served> {
+    (!traceparent.is_empty()).then(|| Served::begin(Port::Internal, "POST", path, &OfFilter(traceparent)))
 }

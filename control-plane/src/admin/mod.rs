@@ -83,7 +83,7 @@ pub fn router(state: State) -> Router {
         .route("/admin/v1/audit", get(audit::list))
         .route("/admin/v1/catalog", get(catalog::show))
         .route_layer(middleware::from_fn_with_state(state.clone(), auth::guard))
-        .route_layer(middleware::from_fn_with_state(Port::Admin, crate::trace::span));
+        .route_layer(middleware::from_fn(crate::trace::span));
     Router::new()
         .merge(api)
         .merge(console::routes(&state))

@@ -1,18 +1,17 @@
 //! Whose key is this?
 
-use super::{Failure, State, decode, encode};
+use super::{Failure, State};
 use crate::store::keys::{self, Identity};
 use crate::store::record::Rules;
 use axum::body::Bytes;
-use axum::extract::State as Extract;
-use axum::response::Response;
+use prost::Message;
 use proxium_wire::{AuthenticateReply, AuthenticateRequest, KeyRecord, Names, ProjectRecord};
 
 /// Answers the record of a key, or none. A revoked or expired key is told too: the filter checks both at each use.
-pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Result<Response, Failure> {
-    let request: AuthenticateRequest = decode(body)?;
+pub(super) async fn answer(state: &State, body: Bytes) -> Result<Vec<u8>, Failure> {
+    let request = AuthenticateRequest::decode(body)?;
     let found = keys::identify(&state.redis, &hex::encode(&request.key_hash)).await?;
-    Ok(encode(&AuthenticateReply { key: found.map(record) }))
+    Ok(AuthenticateReply { key: found.map(record) }.encode_to_vec())
 }
 
 fn record(found: Identity) -> KeyRecord {

@@ -1,5 +1,5 @@
 //! The port that filters call: protobuf over HTTP/2 (prior knowledge) or HTTP/1.1, guarded by a secret that filters and control planes
-//! share. Handlers answer within [`PATIENCE`]; every message is idempotent, so a filter that heard nothing asks again.
+//! share. Calls are answered within [`PATIENCE`]; every message is idempotent, so a filter that heard nothing asks again.
 
 mod admit;
 mod authenticate;
@@ -15,18 +15,18 @@ use crate::secret;
 use crate::store::changes::Changes;
 use crate::store::refusals::Refusals;
 use crate::store::{Money, StoreError};
+use crate::trace;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State as Extract};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use fred::prelude::Client;
-use prost::Message;
 use proxium_wire::{SECRET_HEADER, path};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest a request may take; longer than one command's own bound, so that Redis is what is named as the cause.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,25 +56,36 @@ pub struct State {
     pub metrics: Arc<Metrics>,
 }
 
-/// The internal port.
-pub fn router(state: State) -> Router {
-    let calls = calls(&state);
-    let group = Router::new().route(path::GROUP, post(group::handle)).with_state(calls.clone());
-    calls.merge(group).layer(DefaultBodyLimit::max(MAX_BODY)).layer(middleware::from_fn_with_state(state.secret, guard))
+/// What a filter may ask.
+#[derive(Clone, Copy)]
+enum Ask {
+    Authenticate,
+    Admit,
+    Recall,
+    Settle,
+    Snapshot,
 }
 
-/// What filters ask, each by itself.
-fn calls(state: &State) -> Router {
-    Router::new()
-        .route(path::AUTHENTICATE, post(authenticate::handle))
-        .route(path::ADMIT, post(admit::handle))
-        .route(path::RECALL, post(recall::handle))
-        .route(path::SETTLE, post(settle::handle))
-        .route(path::SNAPSHOT, post(snapshot::handle))
-        .route_layer(middleware::from_fn_with_state(Port::Internal, crate::trace::span))
-        .layer(middleware::from_fn_with_state(state.clone(), bound))
-        .layer(middleware::from_fn_with_state((Arc::clone(&state.metrics), Port::Internal), crate::metrics::count))
-        .with_state(state.clone())
+const ASKS: [(&str, Ask); 5] = [
+    (path::AUTHENTICATE, Ask::Authenticate),
+    (path::ADMIT, Ask::Admit),
+    (path::RECALL, Ask::Recall),
+    (path::SETTLE, Ask::Settle),
+    (path::SNAPSHOT, Ask::Snapshot),
+];
+
+/// The internal port.
+pub fn router(state: State) -> Router {
+    let (secret, state) = (Arc::clone(&state.secret), Arc::new(state));
+    let mut router = Router::new().route(path::GROUP, post(group::handle));
+    for (path, ask) in ASKS {
+        let alone = async move |Extract(state): Extract<Arc<State>>, headers: HeaderMap, body: Bytes| {
+            let traceparent = headers.get("traceparent").and_then(|value| value.to_str().ok());
+            answer(&state, path, ask, traceparent.unwrap_or_default(), body).await
+        };
+        router = router.route(path, post(alone));
+    }
+    router.with_state(state).layer(DefaultBodyLimit::max(MAX_BODY)).layer(middleware::from_fn_with_state(secret, guard))
 }
 
 /// Checks the secret.
@@ -87,25 +98,50 @@ async fn guard(Extract(secret): Extract<Arc<str>>, request: Request, next: Next)
     (StatusCode::UNAUTHORIZED, why).into_response()
 }
 
-/// Bounds the time, and counts what Redis could not serve.
-async fn bound(Extract(state): Extract<State>, request: Request, next: Next) -> Response {
-    let trace = request.headers().get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let path = request.uri().path().to_owned();
-    let response = match tokio::time::timeout(PATIENCE, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "Redis did not answer in time").into_response(),
+/// What a call is answered.
+struct Answer {
+    status: StatusCode,
+    /// Protobuf if all is well, else why not.
+    body: Vec<u8>,
+}
+
+/// Answers a call that came alone or in a group: within [`PATIENCE`], counted and traced. Empty `traceparent`: it is of no trace.
+async fn answer(state: &Arc<State>, path: &'static str, ask: Ask, traceparent: &str, body: Bytes) -> Answer {
+    let (began, span) = (Instant::now(), trace::of_filter(path, traceparent));
+    let told = async {
+        match ask {
+            Ask::Authenticate => authenticate::answer(state, body).await,
+            Ask::Admit => admit::answer(state, body).await,
+            Ask::Recall => recall::answer(state, body).await,
+            Ask::Settle => settle::answer(Arc::clone(state), body).await,
+            Ask::Snapshot => snapshot::answer(state, body).await,
+        }
     };
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+    let told = tokio::time::timeout(PATIENCE, told).await;
+    let answer = match told.unwrap_or_else(|_| Err(Failure::Unavailable("Redis did not answer in time".to_owned()))) {
+        Ok(body) => Answer { status: StatusCode::OK, body },
+        Err(failure) => failure.answer(),
+    };
+    if answer.status == StatusCode::SERVICE_UNAVAILABLE {
         state.metrics.redis_error();
     }
-    if let Some(traceparent) = trace {
-        tracing::debug!(traceparent, path, status = response.status().as_u16(), "answered a filter for its client");
+    state.metrics.answered(Port::Internal, path, answer.status, began);
+    if let Some(span) = span {
+        span.end(answer.status);
+        tracing::debug!(traceparent, path, status = answer.status.as_u16(), "answered a filter for its client");
     }
-    response
+    answer
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let kind = if self.status == StatusCode::OK { "application/x-protobuf" } else { "text/plain; charset=utf-8" };
+        (self.status, [("content-type", kind)], self.body).into_response()
+    }
 }
 
 /// Why a request was not answered.
-pub(crate) enum Failure {
+enum Failure {
     /// The bytes are not the message of this path.
     Undecodable(prost::DecodeError),
     /// Nothing can be said now.
@@ -124,24 +160,14 @@ impl From<prost::DecodeError> for Failure {
     }
 }
 
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
+impl Failure {
+    fn answer(self) -> Answer {
         match self {
-            Self::Undecodable(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+            Self::Undecodable(error) => Answer { status: StatusCode::BAD_REQUEST, body: error.to_string().into() },
             Self::Unavailable(why) => {
                 tracing::warn!(why, "a filter was answered 503");
-                (StatusCode::SERVICE_UNAVAILABLE, why).into_response()
+                Answer { status: StatusCode::SERVICE_UNAVAILABLE, body: why.into() }
             }
         }
     }
-}
-
-/// One message of a body.
-fn decode<M: Message + Default>(body: Bytes) -> Result<M, Failure> {
-    Ok(M::decode(body)?)
-}
-
-/// One message as an answer.
-fn encode(message: &impl Message) -> Response {
-    ([("content-type", "application/x-protobuf")], message.encode_to_vec()).into_response()
 }

@@ -1,22 +1,21 @@
 //! What is remembered.
 
-use super::{Failure, State, decode, encode};
+use super::{Failure, State};
 use crate::store::{StoreError, memories, vectors};
 use axum::body::Bytes;
-use axum::extract::State as Extract;
-use axum::response::Response;
+use prost::Message;
 use proxium_wire::{Memory, RecallReply, RecallRequest};
 
 /// Answers the memories of a project and of one end user, newest first; or, to a vector, which of them are nearest to it.
-pub(super) async fn handle(Extract(state): Extract<State>, body: Bytes) -> Result<Response, Failure> {
-    let request: RecallRequest = decode(body)?;
+pub(super) async fn answer(state: &State, body: Bytes) -> Result<Vec<u8>, Failure> {
+    let request = RecallRequest::decode(body)?;
     let mut owners = vec![""];
     if !request.end_user.is_empty() {
         owners.push(&request.end_user);
     }
     let reply =
-        if request.vector.is_empty() { remembered(&state, &request, &owners).await? } else { nearest(&state, &request, &owners).await? };
-    Ok(encode(&reply))
+        if request.vector.is_empty() { remembered(state, &request, &owners).await? } else { nearest(state, &request, &owners).await? };
+    Ok(reply.encode_to_vec())
 }
 
 async fn remembered(state: &State, request: &RecallRequest, owners: &[&str]) -> Result<RecallReply, StoreError> {

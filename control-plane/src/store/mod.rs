@@ -31,7 +31,7 @@ use fred::types::config::ClusterDiscoveryPolicy;
 use std::time::Duration;
 
 /// Redis could not answer, or what it holds cannot be read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum StoreError {
     /// Not reachable, busy loading, or out of memory: try again.
     Unavailable(fred::error::Error),

@@ -3,7 +3,7 @@
 //! A reservation is a record by an id that the filter minted: held, then settled, released or expired, and never back. Each step is one
 //! script, so that any number of control planes and repeated or late messages come to the same end.
 
-use super::scripts::{self, Scripts};
+use super::scripts::Scripts;
 use super::{StoreError, ledger};
 use fred::prelude::*;
 use proxium_wire::{
@@ -100,12 +100,12 @@ pub(super) async fn reserve(
     args.push(beside.nano_usd.clamp(0, MAX_NANO_USD).into());
     args.extend(providers(request).into_iter().map(Value::from));
 
-    let mut reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+    let mut reply = Reply(scripts.reserve.run::<Value>(redis, project, args.clone()).await?.into_array());
     // Of the key, then of the sender.
     for _ in 0..2 {
         if reply.text(0)? == "window_missing" {
             rewindow(redis, scripts, project, &reply.text(1)?, &reply.text(2)?).await?;
-            reply = Reply(scripts::run::<Value>(redis, &scripts.reserve, project, args.clone()).await?.into_array());
+            reply = Reply(scripts.reserve.run::<Value>(redis, project, args.clone()).await?.into_array());
         }
     }
     Ok(Admission::Other(match reply.text(0)?.as_str() {
@@ -145,7 +145,7 @@ pub(super) async fn reserve(
 
 /// Makes the windows of a key or sender anew that were lost.
 async fn rewindow(redis: &Client, scripts: &Scripts, project: &str, kind: &str, id: &str) -> Result<(), StoreError> {
-    match scripts::run::<String>(redis, &scripts.rewindow, project, vec![kind.into(), id.into()]).await?.as_str() {
+    match scripts.rewindow.run::<String>(redis, project, vec![kind.into(), id.into()]).await?.as_str() {
         "done" => {
             tracing::warn!(project, kind, id, "lost windows were counted anew from the ledger");
             Ok(())
@@ -179,7 +179,7 @@ pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, mo
     let mut args: Vec<Value> =
         vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
     args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
-    match scripts::run::<String>(redis, &scripts.hit, &of.project, args).await?.as_str() {
+    match scripts.hit.run::<String>(redis, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }
@@ -191,7 +191,7 @@ pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hit
     let mut args: Vec<Value> =
         vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(&hits.model).into(), count.into()];
     args.extend(ledger::of_hit(&hits.call, &hits.model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
-    match scripts::run::<String>(redis, &scripts.hits, &of.project, args).await?.as_str() {
+    match scripts.hits.run::<String>(redis, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }
@@ -225,7 +225,7 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
         args.push(field.into());
         args.push(value.into());
     }
-    match scripts::run::<String>(redis, &scripts.settle, &of.project, args).await?.as_str() {
+    match scripts.settle.run::<String>(redis, &of.project, args).await?.as_str() {
         "recorded" => Ok(true),
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(false),
@@ -234,7 +234,7 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
 
 /// Gives the hold back; nothing if it had ended.
 pub(super) async fn release(redis: &Client, scripts: &Scripts, of: &Settlement) -> Result<(), StoreError> {
-    match scripts::run::<String>(redis, &scripts.release, &of.project, vec![of.id.as_str().into()]).await?.as_str() {
+    match scripts.release.run::<String>(redis, &of.project, vec![of.id.as_str().into()]).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }
@@ -246,7 +246,7 @@ pub(super) async fn expire(redis: &Client, scripts: &Scripts, project: &str) -> 
     const AT_ONCE: u64 = 64;
     let mut all = 0;
     loop {
-        let some: u64 = scripts::run(redis, &scripts.expire, project, vec![tokens(AT_ONCE).into()]).await?;
+        let some: u64 = scripts.expire.run(redis, project, vec![tokens(AT_ONCE).into()]).await?;
         all += some;
         if some < AT_ONCE {
             return Ok(all);

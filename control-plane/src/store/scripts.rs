@@ -1,14 +1,36 @@
 //! The Lua scripts: each one step that no other step can come between.
+//!
+//! What calls of one project ask of a script at the same time shares a run, which reads and writes what they have in common once: it costs
+//! Redis a third of as many runs. One run of a script is on its way at a time for a project; what comes meanwhile is the next.
 
 use super::{StoreError, name};
+use fred::error::{Error, ErrorKind};
 use fred::prelude::*;
-use fred::types::scripts::Script;
+use fred::types::scripts::Script as Lua;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
 
 /// What stands before each.
-const COMMON: &str = concat!(include_str!("lua/calendar.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
+const COMMON: &str =
+    concat!(include_str!("lua/calendar.lua"), include_str!("lua/later.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
 
-/// The scripts, ready to be called by their hash; one that Redis does not know (yet, or after a restart) is loaded on the way.
-/// They need Redis 7 (flags of scripts).
+/// So many calls share a run at most: Redis serves nobody else meanwhile.
+const MOST: usize = 64;
+
+/// A call that waits for a run: its arguments, and who wants the answer.
+type Call = (Vec<Value>, oneshot::Sender<Result<Value, StoreError>>);
+
+/// One script, ready to be called by its hash; where Redis does not know it (yet, or after a restart) it is loaded on the way.
+#[derive(Clone)]
+pub(super) struct Script {
+    lua: Lua,
+    /// Of the projects that have a run on its way, what waits for the next.
+    waiting: Arc<Mutex<HashMap<String, Vec<Call>>>>,
+}
+
+/// The scripts. They need Redis 7 (flags of scripts).
 pub(super) struct Scripts {
     pub reserve: Script,
     pub settle: Script,
@@ -25,7 +47,10 @@ pub(super) struct Scripts {
 impl Scripts {
     pub fn new() -> Self {
         let names = names();
-        let script = |flags: &str, body: &str| Script::from_lua(format!("#!lua flags={flags}\n{names}\n{COMMON}\n{body}"));
+        let script = |flags: &str, body: &str| {
+            let lua = format!("#!lua flags={flags}\n{names}\n{COMMON}\nreturn each(function(ARGV)\n{body}\nend)");
+            Script { lua: Lua::from_lua(lua), waiting: Arc::default() }
+        };
         // A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.
         let (admits, ends) = ("", "allow-oom");
         Self {
@@ -43,11 +68,79 @@ impl Scripts {
     }
 }
 
-/// Runs a script on a project. Its first key is what all names of the project begin with: it has their hash slot. No key has that very name,
-/// and the state nearly always is there: of two such keys a cluster that moves the slot from one master to another key by key answers
-/// neither here nor there (`TRYAGAIN`), so that no script ever sees half a project.
-pub(super) async fn run<R: FromValue>(redis: &Client, script: &Script, project: &str, args: Vec<Value>) -> Result<R, StoreError> {
-    Ok(script.evalsha_with_reload(redis, vec![name::prefix(project), name::state(project)], args).await?)
+impl Script {
+    /// Runs it on a project. Its first key is what all names of the project begin with: it has their hash slot. No key has that very name,
+    /// and the state nearly always is there: of two such keys a cluster that moves the slot from one master to another key by key answers
+    /// neither here nor there (`TRYAGAIN`), so that no script ever sees half a project.
+    ///
+    /// A caller that is dropped meanwhile takes nothing back.
+    pub async fn run<R: FromValue>(&self, redis: &Client, project: &str, args: Vec<Value>) -> Result<R, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        let is_first = match self.waiting().entry(project.to_owned()) {
+            Entry::Occupied(mut others) => {
+                others.get_mut().push((args, answer));
+                false
+            }
+            Entry::Vacant(none) => {
+                none.insert(vec![(args, answer)]);
+                true
+            }
+        };
+        if is_first {
+            let (script, redis, project) = (self.clone(), redis.clone(), project.to_owned());
+            tokio::spawn(async move { script.work(&redis, &project).await });
+        }
+        let answer = answered.await.unwrap_or_else(|_| Err(failed("the control plane ends".to_owned())))?;
+        match &answer {
+            Value::Array(parts) if parts.first().and_then(Value::as_str).is_some_and(|part| part == "error") => {
+                Err(failed(parts.get(1).and_then(Value::as_string).unwrap_or_default()))
+            }
+            _ => Ok(answer.convert()?),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<String, Vec<Call>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs it for those that wait until there is none.
+    async fn work(&self, redis: &Client, project: &str) {
+        loop {
+            // Who is ready in this turn comes along.
+            tokio::task::yield_now().await;
+            let Some(calls) = self.next(project) else { return };
+            let (args, callers): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+            let count = args.len();
+            let counted = |args: Vec<Value>| std::iter::once(Value::from(args.len().to_string())).chain(args);
+            let args: Vec<Value> = args.into_iter().flat_map(counted).collect();
+            let keys = vec![name::prefix(project), name::state(project)];
+            let answers = match self.lua.evalsha_with_reload::<Vec<Value>, _, _>(redis, keys, args).await {
+                Ok(answers) if answers.len() == count => answers.into_iter().map(Ok).collect(),
+                Ok(answers) => vec![Err(StoreError::Corrupt(format!("{count} calls got {} answers", answers.len()))); count],
+                Err(error) => vec![Err(error.into()); count],
+            };
+            for (caller, answer) in callers.into_iter().zip(answers) {
+                // Who is gone needs none.
+                let _ = caller.send(answer);
+            }
+        }
+    }
+
+    /// Takes out the calls of the next run; none: the project has none any more.
+    fn next(&self, project: &str) -> Option<Vec<Call>> {
+        let mut waiting = self.waiting();
+        let calls = waiting.get_mut(project)?;
+        if calls.is_empty() {
+            waiting.remove(project);
+            return None;
+        }
+        Some(calls.drain(..calls.len().min(MOST)).collect())
+    }
+}
+
+/// As Redis itself would say it.
+fn failed(why: String) -> StoreError {
+    StoreError::Unavailable(Error::new(ErrorKind::Unknown, why))
 }
 
 /// The Lua table of what follows the prefix in the project's names, so that [`name`] alone spells them.

@@ -1,7 +1,7 @@
 //! What a project spent: counters by day, the ledger for export, and changes by hand.
 
 use super::reservations::{STATE_MISSING, state_missing};
-use super::scripts::{self, Scripts};
+use super::scripts::Scripts;
 use super::{StoreError, name};
 use fred::prelude::*;
 use jiff::civil::Date;
@@ -236,14 +236,14 @@ pub(super) async fn reset(redis: &Client, scripts: &Scripts, project: &str, rese
     let id = format!("reset_{}", hex::encode(rand::random::<[u8; 12]>()));
     let Reset { window, key, source, note } = reset;
     let args = [&id, window, key.as_deref().unwrap_or(""), source.as_deref().unwrap_or(""), note];
-    done(scripts::run(redis, &scripts.reset, project, args.map(Value::from).into()).await?, project)
+    done(scripts.reset.run(redis, project, args.map(Value::from).into()).await?, project)
 }
 
 pub(super) async fn correct(redis: &Client, scripts: &Scripts, project: &str, correction: &Correction) -> Result<bool, StoreError> {
     let Correction { id, cost, key, source, note } = correction;
     let cost = cost.0.to_string();
     let args = [id, key.as_deref().unwrap_or(""), source.as_deref().unwrap_or(""), &cost, note];
-    done(scripts::run(redis, &scripts.correct, project, args.map(Value::from).into()).await?, project)
+    done(scripts.correct.run(redis, project, args.map(Value::from).into()).await?, project)
 }
 
 fn done(answer: String, project: &str) -> Result<bool, StoreError> {
@@ -259,7 +259,7 @@ fn done(answer: String, project: &str) -> Result<bool, StoreError> {
 pub(super) async fn rebuild(redis: &Client, scripts: &Scripts, project: &str) -> Result<(), StoreError> {
     let (mut spent, mut month) = (String::new(), String::new());
     loop {
-        let answer: Vec<String> = scripts::run(redis, &scripts.rebuild, project, vec![spent.into(), month.into()]).await?;
+        let answer: Vec<String> = scripts.rebuild.run(redis, project, vec![spent.into(), month.into()]).await?;
         match answer.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["sum", of, start_ms] => {
                 spent = sum(redis, project, of, start_ms).await?.to_string();

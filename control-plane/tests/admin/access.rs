@@ -1,7 +1,8 @@
 //! Who may do what.
 
 use crate::world::{ADMIN, SECRET, VIEWER, World, named};
-use proxium_wire::{SnapshotReply, SnapshotRequest, path};
+use prost::Message;
+use proxium_wire::{AuthenticateRequest, GroupReply, GroupRequest, GroupedCall, SnapshotReply, SnapshotRequest, path};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
@@ -52,6 +53,19 @@ async fn filters_need_the_secret() {
     for path in [path::AUTHENTICATE, path::ADMIT, path::SETTLE, path::SNAPSHOT] {
         assert_eq!(world.post(path, SECRET, vec![0xff; 9]).await.status(), StatusCode::BAD_REQUEST, "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_group_is_answered_call_by_call_and_a_path_that_is_none_is_not_found() {
+    let world = World::start().await;
+    let calls = |bodies: &[Vec<u8>]| bodies.iter().map(|body| GroupedCall { body: body.clone(), traceparent: String::new() }).collect();
+    let good = AuthenticateRequest { key_hash: vec![0; 32] }.encode_to_vec();
+    for (path, statuses) in [(path::AUTHENTICATE, [200, 400]), ("/v1/of-a-later-version", [404, 404]), (path::GROUP, [404, 404])] {
+        let group = GroupRequest { path: path.into(), calls: calls(&[good.clone(), vec![0xff]]) };
+        let GroupReply { answers } = world.ask(path::GROUP, SECRET, &group).await.unwrap();
+        assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), statuses, "{path}");
+    }
+    assert_eq!(world.post(path::GROUP, SECRET, vec![0xff]).await.status(), StatusCode::BAD_REQUEST);
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod one_redis;
 mod races;
 mod room;
 mod schedules;
+mod together;
 
 /// How many random schedules are tried.
 const SCHEDULES: u32 = 200;

@@ -18,6 +18,7 @@ mod near;
 mod races;
 mod room;
 mod schedules;
+mod together;
 
 /// How many random schedules are tried: fewer, for each takes as long as on one Redis, and what differs here is where a project is.
 const SCHEDULES: u32 = 30;

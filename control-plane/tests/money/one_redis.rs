@@ -63,3 +63,19 @@ async fn what_was_answered_survives_a_crash_of_redis() {
     world.refused(&world.call("d")).await;
     assert_eq!(world.state().await, [210_001, 1_280, 1_000]);
 }
+
+#[tokio::test]
+async fn calls_of_a_project_that_come_together_share_runs() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    world.admitted(&world.call("first")).await;
+    let () = world.client.custom(fred::cmd!("CONFIG"), vec!["RESETSTAT"]).await.unwrap();
+    let calls: Vec<_> = (0..200).map(|n| world.call(&format!("call-{n}"))).collect();
+    futures_util::future::join_all(calls.iter().map(|call| world.admitted(call))).await;
+    let stats: String = world.client.custom(fred::cmd!("INFO"), vec!["commandstats"]).await.unwrap();
+    let of = |command: &str| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls="))).unwrap();
+        line.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    // 64 at most in each.
+    assert_eq!((of("evalsha"), of("zadd"), of("hmget") < 40), (4, 4, true), "{stats}");
+}

@@ -1,7 +1,11 @@
 -- How reservations end, and the ledger. scripts.rs puts it into all scripts, after common.lua; in a function for the reason that
 -- calendar.lua gives.
 
+local the_books
+
 local function books()
+  if the_books then return the_books end
+
   -- Changes what a call counts that was admitted at `at`, in the bucket of that instant; nothing where that bucket is gone. A bucket never
   -- falls below zero, even when an operator deleted the window meanwhile.
   local function recount(key, at, calls, tokens)
@@ -11,18 +15,16 @@ local function books()
       local ceiling, n = CEILINGS[i], #fields
       fields[n + 1], fields[n + 2], fields[n + 3] = ceiling.head, ceiling.sum, slot(ceiling, floor(at / ceiling.width))
     end
-    local got, changed = redis.call('HMGET', key, unpack(fields)), {}
+    local got = hget(key, unpack(fields))
     for i = first, TOKENS do
       local ceiling, n = CEILINGS[i], 3 * (i - first)
       local head, sum, here = tonumber(got[n + 1]), tonumber(got[n + 2]) or 0, tonumber(got[n + 3]) or 0
       local more = max(i == TOKENS and tokens or calls, -here)
       if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
-        local at_end = #changed
-        changed[at_end + 1], changed[at_end + 2] = ceiling.sum, sum + more
-        changed[at_end + 3], changed[at_end + 4] = fields[n + 3], here + more
+        hset(key, ceiling.sum, sum + more, fields[n + 3], here + more)
+        the_windows[key] = nil
       end
     end
-    if #changed > 0 then redis.call('HSET', key, unpack(changed)) end
   end
 
   -- The record of a reservation as a table; empty if it is unknown, its state alone if nothing can change it any more.
@@ -37,12 +39,16 @@ local function books()
 
   -- What the reservations of the running month hold, counted anew from their records into the state.
   local function recount_held(month)
+    write()
     redis.call('HSET', name('state'), 'held', '0')
     for _, id in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
       local record = redis.call('HMGET', name('reservation', id), 'state', 'month', 'hold')
       if record[1] == 'held' and tonumber(record[2]) == month then redis.call('HINCRBY', name('state'), 'held', record[3]) end
     end
   end
+
+  -- Those that are held no more, until they are out of `due`.
+  local ended = {}
 
   -- Ends a reservation. `record`: what it was; `state`: a word that takes its place, for no later message changes anything; none: the record
   -- stays, which `expired` or a hit may still need.
@@ -53,7 +59,7 @@ local function books()
       redis.call('PEXPIRE', name('reservation', id), KEEP_MS)
     end
     if record.state == 'held' then
-      redis.call('ZREM', name('due'), id)
+      ended[#ended + 1] = id
       if record.in_key then redis.call('SREM', name('held_by_key', record.key_id), id) end
       if record.in_sender then redis.call('SREM', name('held_by_sender', record.source), id) end
     end
@@ -84,26 +90,47 @@ local function books()
   local OTHERS = '(others)'
   local KEEP_DAY_S = 400 * 86400
 
-  local function tally(key, record, entry)
-    local of = '|' .. record.key_id .. '|' .. entry.model .. '|'
-    local row, known = of .. record.source, false
+  -- By day, key, model and sender: {key, of, source, sums}.
+  local tallies = {}
+
+  local function write_tally(tally, sums)
+    local row, known = tally.of .. tally.source, false
     for _, metric in ipairs(METRICS) do
-      local more = entry[metric]
-      if more and more ~= 0 and more ~= '0' then
-        local sum = redis.call('HINCRBY', key, metric .. row, more)
+      local more = sums[metric]
+      if more and more ~= '0' then
+        local sum = redis.call('HINCRBY', tally.key, metric .. row, more)
         -- A field that is new, by its sum: only then can there be too many, or the first.
         if not known and sum == tonumber(more) then
-          local fields = redis.call('HLEN', key)
-          if fields == 1 then redis.call('EXPIRE', key, KEEP_DAY_S) end
-          if fields > MAX_FIELDS and record.source ~= OTHERS then
-            redis.call('HDEL', key, metric .. row)
-            row = of .. OTHERS
-            redis.call('HINCRBY', key, metric .. row, more)
+          local fields = redis.call('HLEN', tally.key)
+          if fields == 1 then redis.call('EXPIRE', tally.key, KEEP_DAY_S) end
+          if fields > MAX_FIELDS and tally.source ~= OTHERS then
+            redis.call('HDEL', tally.key, metric .. row)
+            row = tally.of .. OTHERS
+            redis.call('HINCRBY', tally.key, metric .. row, more)
           end
         end
         known = true
       end
     end
+  end
+
+  local function tally(key, record, entry)
+    local of = '|' .. record.key_id .. '|' .. entry.model .. '|'
+    local row = key .. of .. record.source
+    tallies[row] = tallies[row] or { key = key, of = of, source = record.source, sums = {} }
+    for _, metric in ipairs(METRICS) do
+      local more = entry[metric]
+      if more and not add_to(tallies[row].sums, metric, more) then write_tally(tallies[row], { [metric] = more }) end
+    end
+  end
+
+  writers[#writers + 1] = function()
+    if #ended > 0 then redis.call('ZREM', name('due'), unpack(ended)) end
+    for _, tally in pairs(tallies) do
+      for metric, sum in pairs(tally.sums) do tally.sums[metric] = text_of(sum) end
+      write_tally(tally, tally.sums)
+    end
+    ended, tallies = {}, {}
   end
 
   -- Appends to the ledger and counts it. `record`: whose it is, `month` and `at` (the instant of its admission); `entry`: kind, calls and
@@ -154,14 +181,17 @@ local function books()
     end
   end
 
-  return {
+  the_books = {
     read_reservation = read_reservation, finish = finish, recount_reservation = recount_reservation, recount_held = recount_held,
     difference = difference, append = append, call_of = call_of, taken_back = taken_back, charge = charge,
   }
+  return the_books
 end
 
--- Charges up to `most` holds that are due, and says how many were.
+-- Charges up to `most` holds that are due, once in a run, and says how many were.
 local function expire_due(project, most)
+  if project.is_swept then return 0 end
+  project.is_swept = true
   local due = redis.call('ZRANGE', name('due'), '-inf', project.now, 'BYSCORE', 'LIMIT', 0, most)
   if #due > 0 then books().charge(project, due) end
   return #due

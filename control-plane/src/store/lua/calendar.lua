@@ -1,10 +1,14 @@
 -- The calendar: proleptic Gregorian, UTC; Howard Hinnant's days_from_civil and its inverse. scripts.rs puts it into all scripts.
 --
--- In a function, for making functions is most of what a script's beginning costs, and most admissions need none of these.
+-- In a function that makes them when they are first asked for: making functions is most of what a script's beginning costs, and most
+-- admissions need none of these.
 
 local DAY_MS = 86400000
 
+local the_calendar
+
 local function calendar()
+  if the_calendar then return the_calendar end
   local floor, min = math.floor, math.min
 
   local function days_of(year, month, day)
@@ -61,5 +65,6 @@ local function calendar()
     return year * 10000 + month * 100 + day
   end
 
-  return { first_day = first_day, period_of = period_of, period_end = period_end, day_of = day_of }
+  the_calendar = { first_day = first_day, period_of = period_of, period_end = period_end, day_of = day_of }
+  return the_calendar
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] is what every name of the project begins with; all of them are in its hash slot.
 --
--- Money (nano-USD) is a string from end to end and is added by HINCRBY alone: a Lua number is a double, exact only below 2^53. It becomes
+-- Money (nano-USD) is a string that later.lua's sums alone add: a Lua number is a double, exact only below 2^53. It becomes
 -- a number for a comparison with a cap, and caps are below 2^53. Tokens and instants stay far below and may be numbers.
 
 local floor, max = math.floor, math.max
@@ -15,18 +15,22 @@ end
 local KEEP_MS = 2 * 3600 * 1000
 -- ---- The project: its clock, its month, its money ----
 
+local the_project
+
 -- The project's state as it stands, or nil and why not: 'gone' (deleted), 'state_missing' (never taken for a spend of zero). What ends
--- calls needs no more: a month that is over, but not yet rolled on, takes what is booked to it along when it is.
+-- calls needs no more: a month that is over, but not yet rolled on, takes what is booked to it along when it is. Read once in a run.
 local function read_state()
+  if the_project then return the_project end
   local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms', 'no_credentials', 'ends_ms',
     'ends_of')
   if not (state[1] and state[2] and state[3]) then
     return nil, redis.call('EXISTS', name('project')) == 0 and 'gone' or 'state_missing'
   end
-  return {
-    month = tonumber(state[1]), spend = state[2], held = state[3], clock = tonumber(state[4]) or 0, no_credentials = state[5],
-    ends = tonumber(state[6]) or 0, ends_of = state[7],
+  the_project = {
+    month = tonumber(state[1]), spend = tonumber(state[2]), held = tonumber(state[3]), clock = tonumber(state[4]) or 0,
+    no_credentials = state[5], ends = tonumber(state[6]) or 0, ends_of = state[7],
   }
+  return the_project
 end
 
 -- Puts the month to now: forward only, for a later reset day must not bring a month back that is over.
@@ -34,22 +38,23 @@ local function roll(project, reset_day)
   local calendar, day = calendar(), tonumber(reset_day)
   local month = calendar.period_of(project.now, day)
   if month > project.month then
-    project.month, project.spend, project.held = month, '0', '0'
-    redis.call('HSET', name('state'), 'month', month, 'spend', '0', 'held', '0')
+    project.month, project.spend, project.held = month, 0, 0
+    hset(name('state'), 'month', month, 'spend', 0, 'held', 0)
   end
   project.ends, project.ends_of = calendar.period_end(project.month, day), reset_day
-  redis.call('HSET', name('state'), 'ends_ms', project.ends, 'ends_of', reset_day)
+  hset(name('state'), 'ends_ms', project.ends, 'ends_of', reset_day)
 end
 
 -- Puts a state's clock and month to now. The clock never steps back: it is the later of Redis' own and the last instant at which the
--- project counted a call. False if the project is gone.
+-- project counted a call. False if the project is gone. A run has one instant.
 local function bring_up_to_date(project)
+  if project.now then return true end
   local time = redis.call('TIME')
-  project.now = max(tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000), project.clock)
+  local now = max(tonumber(time[1]) * 1000 + floor(tonumber(time[2]) / 1000), project.clock)
   local settings = redis.call('HMGET', name('project'), 'monthly_cap', 'reset_day', 'soft_cap')
   -- Never taken for a project without a cap. Each is made with a reset day; older ones may be without.
   if not settings[2] and redis.call('EXISTS', name('project')) == 0 then return false end
-  project.cap = tonumber(settings[1])
+  project.now, project.cap = now, tonumber(settings[1])
   project.soft_cap = tonumber(settings[3])
   -- The calendar is asked once a month, and when the reset day changes.
   local reset_day = settings[2] or '1'
@@ -67,10 +72,19 @@ end
 -- Adds to the month that `month` names. Amounts are strings, nil for none. The month's own counter keeps what was spent for ever, also
 -- once the month is over; the state is that of the running month.
 local function book(project, month, spend, held)
-  if spend then redis.call('HINCRBY', name('spend_month', month), 'spend', spend) end
+  if spend then hincrby(name('spend_month', month), 'spend', spend) end
   if tonumber(month) ~= project.month then return end
-  if spend then project.spend = redis.call('HINCRBY', name('state'), 'spend', spend) end
-  if held then project.held = redis.call('HINCRBY', name('state'), 'held', held) end
+  for field, amount in pairs({ spend = spend, held = held }) do
+    hincrby(name('state'), field, amount)
+    project[field] = project[field] + tonumber(amount)
+  end
+end
+
+-- Reservations that are held from now on: when they are due, id.
+local held_anew = {}
+writers[#writers + 1] = function()
+  if #held_anew > 0 then redis.call('ZADD', name('due'), unpack(held_anew)) end
+  held_anew = {}
 end
 
 -- ---- Sliding windows ----
@@ -89,16 +103,25 @@ local BUCKETS = 61
 -- More than the longest window and the minute after which it is given anew.
 local WINDOW_TTL_S = 3800
 
+-- Spelling a number costs as much as a small call of Redis.
+local SLOTS = { c = {}, r = {}, t = {} }
+
 local function slot(ceiling, bucket)
-  return ceiling.tag .. (bucket % BUCKETS)
+  local slots, at = SLOTS[ceiling.tag], bucket % BUCKETS
+  if not slots[at] then slots[at] = ceiling.tag .. at end
+  return slots[at]
 end
+
+-- By key; those of a run are of one instant.
+local the_windows = {}
 
 -- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
 local function read_windows(key, now)
+  if the_windows[key] then return the_windows[key] end
   local calls, requests, tokens = unpack(CEILINGS)
   local minute, second = floor(now / calls.width), floor(now / requests.width)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
-  local got = redis.call('HMGET', key, 'c_head', 'c_sum', here[1], 'r_head', 'r_sum', here[2], 't_head', 't_sum', here[3])
+  local got = hget(key, 'c_head', 'c_sum', here[1], 'r_head', 'r_sum', here[2], 't_head', 't_sum', here[3])
 
   local windows = { key = key, now = now, absent = not (got[1] or got[4] or got[7]) }
   local passed, passed_of = nil, nil
@@ -120,7 +143,7 @@ local function read_windows(key, now)
   end
   if passed then
     windows.gone = {}
-    for i, had in ipairs(redis.call('HMGET', key, unpack(passed))) do
+    for i, had in ipairs(hget(key, unpack(passed))) do
       if had then
         windows.gone[#windows.gone + 1] = passed[i]
         local window = passed_of[i]
@@ -128,6 +151,7 @@ local function read_windows(key, now)
       end
     end
   end
+  the_windows[key] = windows
   return windows
 end
 
@@ -147,16 +171,17 @@ local function count(project, windows, owner, calls, tokens)
     if window.head ~= window.bucket then fields[at + 5], fields[at + 6] = window.ceiling.head, window.bucket end
   end
   -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
-  if windows.gone and #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
-  redis.call('HSET', windows.key, unpack(fields))
+  for _, field in ipairs(windows.gone or {}) do hset(windows.key, field, false) end
+  hset(windows.key, unpack(fields))
   if windows[CALLS].head ~= windows[CALLS].bucket then
-    redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
-    if owner then redis.call('HSET', owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
+    expire(windows.key, WINDOW_TTL_S)
+    if owner then hset(owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
   end
-  for _, window in ipairs(windows) do window.head = window.bucket end
+  windows.gone, windows.absent = nil, false
+  for _, window in ipairs(windows) do window.head, window.until_room = window.bucket, nil end
   -- The heads must never be ahead of the clock; theirs is a matter of seconds.
   if floor(windows.now / 1000) > floor(project.clock / 1000) then
-    redis.call('HSET', name('state'), 'clock_ms', windows.now)
+    hset(name('state'), 'clock_ms', windows.now)
     project.clock = windows.now
   end
 end
@@ -178,6 +203,6 @@ end
 -- And until when its windows are to be there.
 local function sender_ceilings(source)
   if source == '' then return nil end
-  local values = redis.call('HMGET', name('sender', source), 'window_until', unpack(CEILING_FIELDS))
+  local values = hget(name('sender', source), 'window_until', unpack(CEILING_FIELDS))
   return ceilings_of({ unpack(values, 2) }), values[1]
 end

@@ -50,15 +50,14 @@ local project, why_not = open_project()
 if not project then return { why_not == 'gone' and 'invalid_key' or why_not } end
 local now = project.now
 
-local key = redis.call('HMGET', name('key', key_id), 'hash', 'revoked', 'expires_at_ms', 'window_until',
-  unpack(CEILING_FIELDS))
+local key = hget(name('key', key_id), 'hash', 'revoked', 'expires_at_ms', 'window_until', unpack(CEILING_FIELDS))
 if not key[1] or key[2] == '1' or (key[3] and tonumber(key[3]) <= now) then return { 'invalid_key' } end
 
 expire_due(project, 16)
 
 -- ---- Which alternative: past the soft cap the cheaper one, if there is one ----
 
-local committed = tonumber(project.spend) + tonumber(project.held)
+local committed = project.spend + project.held
 local want, cheaper = alternative(10), alternative(17)
 local past_soft_cap = cheaper and project.soft_cap and committed >= project.soft_cap
 if past_soft_cap then want = cheaper end
@@ -103,7 +102,7 @@ local function credentials()
   if project.no_credentials then return {} end
   if #ARGV < FIRST_PROVIDER then return redis.call('HGETALL', name('credentials')) end
   local found, providers = {}, { unpack(ARGV, FIRST_PROVIDER) }
-  for i, sealed in ipairs(redis.call('HMGET', name('credentials'), unpack(providers))) do
+  for i, sealed in ipairs(hget(name('credentials'), unpack(providers))) do
     if sealed then
       found[#found + 1] = providers[i]
       found[#found + 1] = sealed
@@ -135,10 +134,9 @@ end
 
 -- How long until a window has room: its oldest buckets leave it one by one.
 local function until_room(window, key_of_window, limit, need)
-  if limit == 0 then return nil end
   local ceiling, slots = window.ceiling, {}
-  for s = 0, BUCKETS - 1 do slots[s + 1] = ceiling.tag .. s end
-  local counts = redis.call('HMGET', key_of_window, unpack(slots))
+  for s = 0, BUCKETS - 1 do slots[s + 1] = slot(ceiling, s) end
+  local counts = hget(key_of_window, unpack(slots))
   local left = window.sum
   for b = window.bucket - BUCKETS + 1, window.head do
     left = left - (tonumber(counts[b % BUCKETS + 1]) or 0)
@@ -146,6 +144,15 @@ local function until_room(window, key_of_window, limit, need)
     if left == 0 or left + need <= limit then return (b + BUCKETS) * ceiling.width - now end
   end
   return BUCKETS * ceiling.width
+end
+
+-- Many are refused for the same reason: each need is looked up once.
+local function wait_for(window, key_of_window, limit, need)
+  if limit == 0 then return nil end
+  local known = window.until_room or {}
+  known[need] = known[need] or until_room(window, key_of_window, limit, need)
+  window.until_room = known
+  return known[need]
 end
 
 local money = tonumber(want.money) + (side_call and tonumber(ARGV[25]) or 0)
@@ -166,7 +173,7 @@ for _, owner in ipairs(owners) do
         owner.tokens = math.min(want.tokens, limit)
       end
       if limit == 0 or window.sum + need > limit then
-        refuse(window.ceiling.name, owner.of_sender, until_room(window, owner.windows.key, limit, need))
+        refuse(window.ceiling.name, owner.of_sender, wait_for(window, owner.windows.key, limit, need))
       end
     end
   end
@@ -215,5 +222,5 @@ if want.kind == 'hit' then
 end
 
 book(project, project.month, nil, want.money)
-redis.call('ZADD', name('due'), now + tonumber(ARGV[4]), id)
+held_anew[#held_anew + 1], held_anew[#held_anew + 2] = now + tonumber(ARGV[4]), id
 return reply('admitted', past_soft_cap, credentials())

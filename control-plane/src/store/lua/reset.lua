@@ -19,6 +19,8 @@ elseif not project then
   return why_not
 end
 
+-- What follows reads and writes the state by itself.
+write()
 local forgiven = '0'
 if the_month then
   forgiven = redis.call('HGET', name('state'), 'spend')

@@ -38,8 +38,8 @@ if unknown then
     if not are_lost(windows, window_until) then count(project, windows, nil, 1, tokens) end
   end
   if not side_call then
-    local window_until = redis.call('HGET', name('key', record.key_id), 'window_until')
-    count_now(read_windows(name('key_window', record.key_id), project.now), window_until)
+    local key = hget(name('key', record.key_id), 'window_until')
+    count_now(read_windows(name('key_window', record.key_id), project.now), key[1])
     local ceilings, window_until = sender_ceilings(record.source)
     if ceilings then count_now(read_windows(name('sender_window', record.source), project.now), window_until) end
   end
