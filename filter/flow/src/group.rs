@@ -112,7 +112,8 @@ mod tests {
     fn one_alone_goes_as_it_is_and_many_with_their_traces() {
         let (one, two) = (call("/a", 7, b"x"), call("/a", 7, b"yy"));
         assert_eq!(*together(&[(one.clone(), ())], &config()), one);
-        let sent = together(&[(one, ()), (two, ())], &config());
+        let both = [(one, ()), (two, ())];
+        let sent = together(&both, &config());
         assert_eq!((sent.headers.get(":path"), sent.timeout_ms), (Some(path::GROUP), 7));
         let calls = |body: &[u8]| GroupedCall { body: body.to_vec(), traceparent: format!("trace of {}", body.len()) };
         let wanted = GroupRequest { path: "/a".into(), calls: vec![calls(b"x"), calls(b"yy")] };

@@ -168,6 +168,7 @@ mod tests {
             text(r#","usage":{"prompt_tokens":1}"#),
             text("").replace("null", r#""stop""#),
             openai(r#"{"reasoning":"ab","reasoning_content":"ab"}"#, ""),
+            openai(r#"{"reasoning":"","reasoning_content":"ab"}"#, ""),
             openai(r#"{"role":"assistant"}"#, ""),
             r#"{"type":"response.output_text.delta","delta":"hello"}"#.into(),
         ] {

@@ -138,10 +138,12 @@ impl State {
             return self.response(&kind, chunk);
         }
         let Some(choices) = choices(chunk.choices) else { return Kind::Odd };
-        let (before, mut only_text) = (self.generated_bytes, chunk.usage.is_none());
+        let mut only_text = chunk.usage.is_none();
         for choice in &choices {
             let natural = self.choices.entry(choice.index).or_default();
-            only_text &= choice.finish_reason.is_none();
+            // A text that is told twice and counts once is not worth a rule.
+            let told_once = |delta: &Delta<'_>| delta.reasoning.is_none() || delta.reasoning_content.is_none();
+            only_text &= choice.finish_reason.is_none() && choice.delta.as_ref().is_none_or(told_once);
             if let Some(reason) = text(choice.finish_reason) {
                 *natural = matches!(reason.as_str(), "stop" | "tool_calls" | "function_call");
             }
@@ -149,11 +151,7 @@ impl State {
         }
         if only_text {
             texts.extend(choices.iter().filter_map(|choice| choice.delta.as_ref()).flat_map(Delta::texts).map(|text| (text, true)));
-            let sum: u64 = texts.iter().map(|(text, _)| string_bytes(Some(text))).sum();
-            // A text that counts once and is told twice is not worth a rule.
-            if texts.is_empty() || sum != self.generated_bytes - before {
-                texts.clear();
-            } else {
+            if !texts.is_empty() {
                 texts.extend(string(chunk.obfuscation).map(|noise| (noise, false)));
             }
         }
@@ -181,16 +179,21 @@ impl State {
 
 impl<'a> Delta<'a> {
     fn bytes(&self) -> u64 {
-        let all: u64 = self.texts().map(|text| string_bytes(Some(text))).sum();
+        let all: u64 = self.texts().iter().map(|text| string_bytes(Some(text))).sum();
         // Some providers send reasoning under both names: it is one text.
         all - string_bytes(self.reasoning_content).min(string_bytes(self.reasoning))
     }
 
-    fn texts(&self) -> impl Iterator<Item = &'a RawValue> {
-        let calls = self.tool_calls.iter().flatten().flat_map(|call| [call.function.as_ref(), call.custom.as_ref()]);
-        let functions = calls.chain([self.function_call.as_ref()]).flatten();
-        let functions = functions.flat_map(|function| [function.name, function.arguments]);
-        [self.content, self.refusal, self.reasoning_content, self.reasoning].into_iter().chain(functions).filter_map(string)
+    fn texts(&self) -> Vec<&'a RawValue> {
+        let mut texts = vec![self.content, self.refusal, self.reasoning_content, self.reasoning];
+        let mut add =
+            |function: &Option<Function<'a>>| texts.extend(function.iter().flat_map(|function| [function.name, function.arguments]));
+        for call in self.tool_calls.iter().flatten() {
+            add(&call.function);
+            add(&call.custom);
+        }
+        add(&self.function_call);
+        texts.into_iter().filter_map(string).collect()
     }
 }
 
