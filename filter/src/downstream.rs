@@ -1,11 +1,12 @@
 //! One request as Envoy knows it. What it is lies where the root context finds it, too.
 
 use crate::group::Waiter;
+use crate::host;
 use crate::request::Request;
 use crate::vm::Host;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::rc::{Rc, Weak};
 
 /// One request's context.
@@ -18,34 +19,42 @@ impl Downstream {
     }
 }
 
+impl Downstream {
+    /// The request, in a callback that begins.
+    fn request(&self) -> RefMut<'_, Request> {
+        host::awake();
+        self.0.borrow_mut()
+    }
+}
+
 impl Context for Downstream {
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
-        self.0.borrow_mut().landed(token, num_headers, body_size);
+        self.request().landed(token, num_headers, body_size);
     }
 }
 
 impl HttpContext for Downstream {
     fn on_http_request_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
-        self.0.borrow_mut().request_head(end_of_stream)
+        self.request().request_head(end_of_stream)
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        self.0.borrow_mut().request_piece(size, end_of_stream)
+        self.request().request_piece(size, end_of_stream)
     }
 
     fn on_http_request_trailers(&mut self, _num_trailers: usize) -> Action {
-        self.0.borrow_mut().request_trailers()
+        self.request().request_trailers()
     }
 
     fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
-        self.0.borrow_mut().response_head(end_of_stream)
+        self.request().response_head(end_of_stream)
     }
 
     fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        self.0.borrow_mut().response_piece(size, end_of_stream)
+        self.request().response_piece(size, end_of_stream)
     }
 
     fn on_log(&mut self) {
-        self.0.borrow_mut().ended();
+        self.request().ended();
     }
 }

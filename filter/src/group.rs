@@ -63,7 +63,8 @@ impl Group {
             if !at_once && self.flies_like(&group) {
                 stay.extend(group);
             } else {
-                self.fly(&together(&group, config), group);
+                let token = host::dispatch(&together(&group, config));
+                self.flies(token, group);
             }
         }
         // What joined meanwhile comes after.
@@ -76,9 +77,9 @@ impl Group {
         self.flights.borrow().values().any(|flight| path(flight) == wanted)
     }
 
-    /// Sends a callout for all of these.
-    fn fly(&self, callout: &Callout, group: Vec<(Callout, Waiter)>) {
-        match host::dispatch(callout) {
+    /// A callout for all of these is on its way, or could not even begin.
+    fn flies(&self, token: Option<u32>, group: Vec<(Callout, Waiter)>) {
+        match token {
             Some(token) => drop(self.flights.borrow_mut().insert(token, group)),
             None => group.iter().for_each(|(_, waiter)| self.with(waiter, |request| request.replied(Reply::Failed(Failure::Connect)))),
         }
@@ -96,7 +97,7 @@ impl Group {
         for ((callout, waiter), reply) in group.into_iter().zip(replies) {
             match reply {
                 Some(reply) => self.with(&waiter, |request| request.replied(reply)),
-                None => self.fly(&callout.clone(), vec![(callout, waiter)]),
+                None => self.flies(host::dispatch(&callout), vec![(callout, waiter)]),
             }
         }
         self.send(config, false);

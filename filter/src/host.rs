@@ -7,12 +7,28 @@ use proxium_flow::RawHead;
 use proxium_flow::message::{Answer, Callout, Failure, Headers, Reply, Response};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType, MetricType, Status};
+use std::cell::Cell;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Milliseconds since 1970, Envoy's wall clock.
+thread_local! {
+    /// The clock as this callback of Envoy found it.
+    static NOW_MS: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// A callback of Envoy begins: the clock has gone on since the last.
+pub fn awake() {
+    NOW_MS.set(None);
+}
+
+/// Milliseconds since 1970, Envoy's wall clock; read once in a callback.
 pub fn now_ms() -> u64 {
+    if let Some(now_ms) = NOW_MS.get() {
+        return now_ms;
+    }
     let since = hostcalls::get_current_time().ok().and_then(|now| now.duration_since(UNIX_EPOCH).ok());
-    since.and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or_default()
+    let now_ms = since.and_then(|span| u64::try_from(span.as_millis()).ok()).unwrap_or_default();
+    NOW_MS.set(Some(now_ms));
+    now_ms
 }
 
 /// 32 random hexadecimal digits.
@@ -65,11 +81,6 @@ pub fn resume_request() {
     let _ = hostcalls::resume_http_request();
 }
 
-/// One line of the request's head, also a pseudo-header.
-pub fn request_header(name: &str) -> Option<String> {
-    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten().map(text)
-}
-
 /// Sets one line of the request's head, or removes it.
 pub fn set_request_header(name: &str, value: Option<&str>) {
     let _ = hostcalls::set_map_value(MapType::HttpRequestHeaders, name, value);
@@ -80,13 +91,28 @@ const ENVOYS_OWN: [&str; 5] = ["content-length", "transfer-encoding", "host", "x
 
 /// Puts these lines in the place of all of the request's but pseudo-headers and Envoy's own.
 pub fn replace_request_headers(headers: &Headers) {
-    for (name, _) in hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default() {
-        if !name.starts_with(':') && !ENVOYS_OWN.contains(&name.as_str()) {
-            let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, &name);
-        }
+    request_lines().replace(|name| !name.starts_with(':') && !ENVOYS_OWN.contains(&name), headers.iter());
+}
+
+/// The lines of the request's head, pseudo-headers included.
+pub struct RequestLines(Vec<(String, Vec<u8>)>);
+
+/// The request's head, to be read and replaced as a whole: a call for each line costs more than the line.
+pub fn request_lines() -> RequestLines {
+    RequestLines(hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default())
+}
+
+impl RequestLines {
+    /// The first line of this name, if it is text.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(line, _)| line == name).and_then(|(_, value)| std::str::from_utf8(value).ok())
     }
-    for (name, value) in headers.iter() {
-        let _ = hostcalls::add_map_value(MapType::HttpRequestHeaders, name, value);
+
+    /// Puts lines in the place of those whose name `goes`.
+    pub fn replace<'a>(&'a self, goes: impl Fn(&str) -> bool, lines: impl Iterator<Item = (&'a str, &'a str)>) {
+        let stays = self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice())).filter(|(name, _)| !goes(name));
+        let all = stays.chain(lines.map(|(name, value)| (name, value.as_bytes()))).collect();
+        let _ = hostcalls::set_map_bytes(MapType::HttpRequestHeaders, all);
     }
 }
 

@@ -44,21 +44,21 @@ impl Observed {
     }
 
     /// The client is answered.
-    pub fn answered(&mut self, response: &Response) {
+    pub fn answered(&mut self, response: Response) {
         let code = match (response.status, response.headers.get("x-proxium-model")) {
             (200..=299, _) => "ok".to_owned(),
             (_, Some(_)) => "provider_error".to_owned(),
-            (_, None) => code_of(response).unwrap_or_default(),
+            (_, None) => code_of(&response).unwrap_or_default(),
         };
-        self.answer = Some(Answer { status: response.status, code, headers: response.headers.clone() });
+        self.answer = Some(Answer { status: response.status, code, headers: response.headers });
     }
 
     /// A stream begins.
-    pub fn streams(&mut self, headers: &Headers, snapshot: Option<&Snapshot>) {
-        if let Some(entry) = entry_of(headers, snapshot) {
+    pub fn streams(&mut self, headers: Headers, snapshot: Option<&Snapshot>) {
+        if let Some(entry) = entry_of(&headers, snapshot) {
             record(metric::FIRST_TOKEN, &operation(self.endpoint, &entry.provider.name, &entry.model.name), self.age_ms());
         }
-        self.answer = Some(Answer { status: 200, code: "ok".into(), headers: headers.clone() });
+        self.answer = Some(Answer { status: 200, code: "ok".into(), headers });
     }
 
     /// What the call comes to.

@@ -141,9 +141,9 @@ impl Request {
                 }
                 Effect::ReadAnswer => self.reads_answer = true,
                 Effect::StreamHead(headers) => {
-                    let snapshot = self.host.snapshot();
-                    self.observe(|observed| observed.streams(&headers, snapshot.as_deref()));
                     host::replace_response_headers(200, &headers);
+                    let snapshot = self.host.snapshot();
+                    self.observe(|observed| observed.streams(headers, snapshot.as_deref()));
                     // The flow has forgotten the request's body.
                     self.host.vm.free(std::mem::take(&mut self.held_bytes));
                     self.way = Way::Streaming;
@@ -151,8 +151,8 @@ impl Request {
                 Effect::Forward(bytes) => host::replace_response_body(self.chunk_size, &bytes),
                 Effect::Respond(response) => {
                     self.way = Way::Answered;
-                    self.observe(|observed| observed.answered(&response));
                     host::respond(&response);
+                    self.observe(|observed| observed.answered(response));
                 }
                 Effect::CredentialRefused { credential, status } => {
                     log::error!("a provider refused the credential of {credential} with {status}: check that it is valid and paid for");

@@ -103,6 +103,7 @@ impl Root {
 impl Context for Root {
     /// After the last stream of this context. Its VM may end with it: a new filter has VMs of its own.
     fn on_done(&mut self) -> bool {
+        host::awake();
         if let Some(host) = &self.host {
             host.vm.tell_hits(host::now_ms(), true);
             handover::leave(&host.config.control_plane_cluster, &host.vm.outbox.borrow_mut().leave());
@@ -112,6 +113,7 @@ impl Context for Root {
     }
 
     fn on_http_call_response(&mut self, token: u32, num_headers: usize, body_size: usize, _num_trailers: usize) {
+        host::awake();
         let Some(host) = self.host.clone() else { return };
         if host.group.landed(&host.config, token, num_headers, body_size) {
             return;
@@ -134,6 +136,7 @@ impl Context for Root {
 
 impl RootContext for Root {
     fn on_configure(&mut self, _size: usize) -> bool {
+        host::awake();
         if host::root_id() == "upstream" {
             self.is_upstream = true;
             return true;
@@ -156,6 +159,7 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
+        host::awake();
         if let Some(host) = self.host.clone() {
             let now_ms = host::now_ms();
             self.poll(&host, now_ms);
@@ -167,6 +171,7 @@ impl RootContext for Root {
     }
 
     fn on_queue_ready(&mut self, _queue_id: u32) {
+        host::awake();
         if let Some(host) = &self.host {
             host.group.send(&host.config, false);
         }

@@ -4,7 +4,7 @@
 //! changes to the request's head persist to the next one (`shared/envoy-facts.md` B), so every header is set or removed on every attempt. A
 //! 200 is held until its first event: with that the head goes on, and until then the router can still fail over.
 
-use crate::host;
+use crate::host::{self, RequestLines};
 use proxium_flow::hop::{HOP_HEADERS, Hop};
 use proxium_flow::message::Response;
 use proxium_flow::refusal::Refusal;
@@ -51,22 +51,15 @@ impl Upstream {
         host::set_response_status(503);
     }
 
-    fn set_head(&self, hop: &Hop) {
-        host::set_request_header(":path", Some(&hop.path));
-        host::set_request_header(":authority", Some(&hop.authority));
+    fn set_head(&self, hop: &Hop, lines: &RequestLines) {
         let credential = host::state(&format!("proxium.credential{}", self.attempt));
         let credential = credential.as_deref().and_then(|line| line.split_once(": "));
-        for name in HOP_HEADERS {
-            let given = hop.headers.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str());
-            let secret = credential.filter(|(header, _)| header == name).map(|(_, value)| value);
-            host::set_request_header(name, secret.or(given));
-        }
-        if host::request_header("content-type").is_none() {
-            host::set_request_header("content-type", Some("application/json"));
-        }
-        for name in ENVOYS_HEADERS {
-            host::set_request_header(name, None);
-        }
+        let given = hop.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let given = given.filter(|(name, _)| credential.is_none_or(|(header, _)| header != *name)).chain(credential);
+        let typed = lines.get("content-type").map_or(Some(("content-type", "application/json")), |_| None);
+        let own = [(":path", hop.path.as_str()), (":authority", hop.authority.as_str())];
+        let goes = |name: &str| matches!(name, ":path" | ":authority") || HOP_HEADERS.contains(&name) || ENVOYS_HEADERS.contains(&name);
+        lines.replace(goes, own.into_iter().chain(given).chain(typed));
     }
 }
 
@@ -74,7 +67,9 @@ impl Context for Upstream {}
 
 impl HttpContext for Upstream {
     fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
-        let attempt = host::request_header("x-envoy-attempt-count").and_then(|count| count.parse::<usize>().ok()?.checked_sub(1));
+        host::awake();
+        let lines = host::request_lines();
+        let attempt = lines.get("x-envoy-attempt-count").and_then(|count| count.parse::<usize>().ok()?.checked_sub(1));
         let Some(attempt) = attempt else {
             // A callout, on a cluster that streams use too.
             for name in ["x-envoy-internal"].iter().chain(&ENVOYS_HEADERS) {
@@ -85,7 +80,7 @@ impl HttpContext for Upstream {
         self.attempt = attempt;
         self.hop = host::state(&format!("proxium.hop{attempt}")).and_then(|hop| serde_json::from_str(&hop).ok());
         let Some(hop) = &self.hop else { return Action::Continue };
-        self.set_head(hop);
+        self.set_head(hop, &lines);
         self.report.began_ms = host::now_ms();
         self.tell();
         Action::Pause
@@ -114,6 +109,7 @@ impl HttpContext for Upstream {
 
     fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
         let Some(hop) = &self.hop else { return Action::Continue };
+        host::awake();
         let head = host::response_head();
         self.report.status = Some(head.status);
         self.report.retry_after_ms = retry_after_ms(&head.headers, host::now_ms());

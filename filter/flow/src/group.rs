@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::control_plane::{callout, read};
 use crate::message::{Answer, Callout, Headers, Reply};
 use proxium_wire::{GroupReply, GroupRequest, GroupedAnswer, GroupedCall, path};
+use std::borrow::Cow;
 
 /// So many go together, at most.
 const MAX_CALLS: usize = 64;
@@ -29,9 +30,9 @@ pub fn next<T>(waiting: &mut Vec<(Callout, T)>) -> Vec<(Callout, T)> {
 
 /// One callout of all; one alone goes as it is.
 #[must_use]
-pub fn together<T>(group: &[(Callout, T)], config: &Config) -> Callout {
+pub fn together<'a, T>(group: &'a [(Callout, T)], config: &Config) -> Cow<'a, Callout> {
     let (path, timeout_ms) = match group {
-        [(alone, _)] => return alone.clone(),
+        [(alone, _)] => return Cow::Borrowed(alone),
         [(first, _), ..] => (path_of(first).to_owned(), first.timeout_ms),
         [] => Default::default(),
     };
@@ -39,7 +40,7 @@ pub fn together<T>(group: &[(Callout, T)], config: &Config) -> Callout {
         let traceparent = callout.headers.get("traceparent").unwrap_or_default().to_owned();
         GroupedCall { body: callout.body.clone(), traceparent }
     };
-    callout(config, path::GROUP, None, &GroupRequest { path, calls: group.iter().map(call).collect() }, timeout_ms)
+    Cow::Owned(callout(config, path::GROUP, None, &GroupRequest { path, calls: group.iter().map(call).collect() }, timeout_ms))
 }
 
 /// To each of `count` callers the reply that is its own; nothing to one who is to ask alone. What is no answer to a group is one to each of
@@ -110,8 +111,9 @@ mod tests {
     #[test]
     fn one_alone_goes_as_it_is_and_many_with_their_traces() {
         let (one, two) = (call("/a", 7, b"x"), call("/a", 7, b"yy"));
-        assert_eq!(together(&[(one.clone(), ())], &config()), one);
-        let sent = together(&[(one, ()), (two, ())], &config());
+        assert_eq!(*together(&[(one.clone(), ())], &config()), one);
+        let both = [(one, ()), (two, ())];
+        let sent = together(&both, &config());
         assert_eq!((sent.headers.get(":path"), sent.timeout_ms), (Some(path::GROUP), 7));
         let calls = |body: &[u8]| GroupedCall { body: body.to_vec(), traceparent: format!("trace of {}", body.len()) };
         let wanted = GroupRequest { path: "/a".into(), calls: vec![calls(b"x"), calls(b"yy")] };

@@ -3,12 +3,17 @@
 //! It meters and translates; bytes that are passed through never wait for it. One rule is wider than the standard's: [`Reader::finish`]
 //! gives an event whose blank line never came, because providers end a stream with `data: [DONE]` and nothing after it.
 
+use memchr::memchr2;
+
 /// A longer event is an error: nothing a provider sends is near it, and memory stays bounded.
 pub const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// What stands for an event over [`MAX_EVENT_BYTES`]: an error in both dialects.
 const TOO_LARGE: &str =
     r#"{"type":"error","error":{"type":"api_error","message":"The provider sent an event that is too large.","code":"event_too_large"}}"#;
+
+/// Between events a reader keeps no more memory.
+const MAX_KEPT_BYTES: usize = 16 << 10;
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
@@ -24,7 +29,7 @@ pub struct Event {
 /// Reads events from bytes as they come; where the bytes are split does not matter.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The line so far, unless its bytes are passed over.
+    /// The line so far, as far as it came in bytes before; empty while its bytes are passed over.
     line: Vec<u8>,
     /// A byte of the line was seen.
     in_line: bool,
@@ -35,9 +40,10 @@ pub struct Reader {
     begun: bool,
     /// The event is over the limit; passed over up to its end.
     too_large: bool,
-    name: String,
-    data: String,
+    /// The event so far, or the one that was given. Its memory serves the next one.
+    event: Event,
     has_data: bool,
+    given: bool,
 }
 
 impl Reader {
@@ -50,91 +56,140 @@ impl Reader {
     /// Takes bytes; gives the events that they end.
     pub fn push(&mut self, mut bytes: &[u8]) -> Vec<Event> {
         let mut events = Vec::new();
-        while let Some((first, after_first)) = bytes.split_first() {
-            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
-                bytes = after_first;
-                continue;
-            }
-            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-            let (line, rest) = bytes.split_at_checked(end.unwrap_or(bytes.len())).unwrap_or((bytes, &[]));
-            events.extend(self.extend(line));
-            let Some((ending, rest)) = rest.split_first() else { break };
-            self.after_cr = *ending == b'\r';
-            events.extend(self.end_line());
-            bytes = rest;
+        while let Some(event) = self.read(&mut bytes) {
+            events.push(event.clone());
         }
         events
     }
 
+    /// Takes bytes up to the end of the first event among them, and gives it; `None`: all are taken. A line that lies in them whole is not
+    /// copied, and no event takes memory of its own.
+    pub fn read(&mut self, bytes: &mut &[u8]) -> Option<&Event> {
+        self.forget_given();
+        while let Some((first, after_first)) = bytes.split_first() {
+            if std::mem::take(&mut self.after_cr) && *first == b'\n' {
+                *bytes = after_first;
+                continue;
+            }
+            let end = memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len());
+            let (piece, rest) = bytes.split_at_checked(end).unwrap_or((bytes, &[]));
+            *bytes = rest;
+            if self.outgrows(piece) {
+                return Some(&self.event);
+            }
+            let Some((ending, rest)) = rest.split_first() else {
+                if !self.in_comment && !self.too_large {
+                    self.line.extend_from_slice(piece);
+                }
+                break;
+            };
+            *bytes = rest;
+            self.after_cr = *ending == b'\r';
+            let ends_event = if self.line.is_empty() {
+                self.end_line(piece)
+            } else {
+                let mut line = std::mem::take(&mut self.line);
+                line.extend_from_slice(piece);
+                let ends_event = self.end_line(&line);
+                line.clear();
+                self.line = line;
+                ends_event
+            };
+            if ends_event {
+                return Some(&self.event);
+            }
+        }
+        None
+    }
+
     /// The stream is over: the event that lacks its blank line, if there is one. It may be cut in its middle.
     pub fn finish(&mut self) -> Option<Event> {
+        self.forget_given();
         if self.in_line {
-            self.end_line();
+            let line = std::mem::take(&mut self.line);
+            self.end_line(&line);
         }
-        self.dispatch()
+        self.dispatch().then(|| self.event.clone())
+    }
+
+    /// What comes now begins an event; the first of a stream may begin with a byte order mark and is none of these.
+    #[must_use]
+    pub fn between_events(&self) -> bool {
+        self.begun && !self.after_cr && !self.mid_event()
     }
 
     /// The last event or line is not ended: whoever adds an event of their own to these bytes writes a blank line first.
     #[must_use]
     pub fn mid_event(&self) -> bool {
-        self.in_line || self.has_data || self.too_large || !self.name.is_empty()
+        self.in_line || self.has_data || self.too_large || (!self.given && !self.event.name.is_empty())
     }
 
-    fn extend(&mut self, bytes: &[u8]) -> Option<Event> {
-        let first = bytes.first()?;
+    fn forget_given(&mut self) {
+        if std::mem::take(&mut self.given) {
+            self.event.name.clear();
+            self.event.data.clear();
+            self.event.data.shrink_to(MAX_KEPT_BYTES);
+        }
+    }
+
+    /// A line goes on; whether its event grows over the limit by that, and is an error from now on.
+    fn outgrows(&mut self, piece: &[u8]) -> bool {
+        let Some(first) = piece.first() else { return false };
         if !std::mem::replace(&mut self.in_line, true) {
             self.in_comment = *first == b':';
         }
-        if self.in_comment || self.too_large {
-            return None;
+        let bytes = self.event.name.len() + self.event.data.len() + self.line.len() + piece.len();
+        if self.in_comment || self.too_large || bytes <= MAX_EVENT_BYTES {
+            return false;
         }
-        if self.name.len() + self.data.len() + self.line.len() + bytes.len() > MAX_EVENT_BYTES {
-            *self = Self { in_line: true, begun: self.begun, too_large: true, ..Self::default() };
-            return Some(Event { name: "error".into(), data: TOO_LARGE.into() });
-        }
-        self.line.extend_from_slice(bytes);
-        None
+        let event = Event { name: "error".into(), data: TOO_LARGE.into() };
+        *self = Self { in_line: true, begun: self.begun, too_large: true, event, given: true, ..Self::default() };
+        true
     }
 
-    fn end_line(&mut self) -> Option<Event> {
+    /// A line ends, which is this unless it is passed over; whether an event ends with it.
+    fn end_line(&mut self, line: &[u8]) -> bool {
         let begun = std::mem::replace(&mut self.begun, true);
         let blank = !std::mem::take(&mut self.in_line);
         if std::mem::take(&mut self.in_comment) {
-            return None;
+            return false;
         }
-        let line = std::mem::take(&mut self.line);
-        let bytes = if begun { &line } else { line.strip_prefix(BOM).unwrap_or(&line) };
-        if blank || (!begun && bytes.is_empty() && !self.too_large) {
+        let line = if begun { line } else { line.strip_prefix(BOM).unwrap_or(line) };
+        if blank || (!begun && line.is_empty() && !self.too_large) {
             return self.dispatch();
         }
         if !self.too_large {
-            self.field(&String::from_utf8_lossy(bytes));
+            match std::str::from_utf8(line) {
+                Ok(line) => self.field(line),
+                Err(_) => self.field(&String::from_utf8_lossy(line)),
+            }
         }
-        self.line = line;
-        self.line.clear();
-        None
+        false
     }
 
     fn field(&mut self, line: &str) {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match name {
-            "event" => value.clone_into(&mut self.name),
+            "event" => value.clone_into(&mut self.event.name),
             "data" => {
                 if std::mem::replace(&mut self.has_data, true) {
-                    self.data.push('\n');
+                    self.event.data.push('\n');
                 }
-                self.data.push_str(value);
+                self.event.data.push_str(value);
             }
             _ => {}
         }
     }
 
-    /// Ends the event. One without a `data:` line is none.
-    fn dispatch(&mut self) -> Option<Event> {
+    /// Ends the event; whether there is one: it is none without a `data:` line.
+    fn dispatch(&mut self) -> bool {
         self.too_large = false;
-        let event = Event { name: std::mem::take(&mut self.name), data: std::mem::take(&mut self.data) };
-        std::mem::take(&mut self.has_data).then_some(event)
+        self.given = std::mem::take(&mut self.has_data);
+        if !self.given {
+            self.event.name.clear();
+        }
+        self.given
     }
 }
 

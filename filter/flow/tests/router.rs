@@ -106,3 +106,42 @@ fn a_stream_cut_at_its_deadline_speaks_against_nobody_if_the_caller_was_in_a_hur
         assert_eq!(first, expected, "{deadline:?} after {after_ms} ms");
     }
 }
+
+#[test]
+fn where_a_stream_is_split_changes_neither_what_the_client_gets_nor_what_it_costs() {
+    let text = |text: &str| format!("data: {{\"id\":\"1\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+    let usage = "data: {\"id\":\"1\",\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\n";
+    let kept = [&text("a"), &text("of a"), &text(r"\n"), ": ping\n\n", &text("\u{e9}"), &text("word")].concat();
+    for (sent, wanted, tokens) in [
+        (format!("{kept}{usage}data: [DONE]\n\n"), format!("{kept}data: [DONE]\n\n"), (9, 3)),
+        (format!("{kept}data: [DONE]\n\n"), format!("{kept}data: [DONE]\n\n"), (15, 5)),
+    ] {
+        let run = |pieces: &[&[u8]]| {
+            let mut script = Script::with_key(|key| key.project_record.exact_cache = false);
+            let turn = routed(&mut script, &[]);
+            report(&script, 0, Some(200));
+            let mut stage = head(&script, turn, 200, "text/event-stream").stage;
+            let mut got = Vec::new();
+            for (number, piece) in pieces.iter().enumerate() {
+                let turn = stage.step(Event::Chunk(piece.to_vec(), number + 1 == pieces.len()), &script);
+                match &turn.effects[..] {
+                    [] => got.extend_from_slice(piece),
+                    [Effect::Forward(bytes)] => got.extend_from_slice(bytes),
+                    other => panic!("{other:?}"),
+                }
+                stage = turn.stage;
+            }
+            let turn = stage.step(Event::Closed { by_client: false }, &script);
+            let usage = settle(&turn).usage;
+            (String::from_utf8(got).unwrap(), (usage.input, usage.output))
+        };
+        let events: Vec<&[u8]> = sent.split_inclusive("\n\n").map(str::as_bytes).collect();
+        let (whole, by_event) = (run(&[sent.as_bytes()]), run(&events));
+        assert_eq!((&whole.0, &by_event.0), (&wanted, &wanted));
+        assert_eq!((whole.1, by_event.1), (tokens, tokens));
+        for at in 0..sent.len() {
+            let (first, second) = sent.as_bytes().split_at(at);
+            assert_eq!(run(&[first, second]), whole, "split at {at}");
+        }
+    }
+}

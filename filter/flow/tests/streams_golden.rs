@@ -41,7 +41,7 @@ fn run(what: &str, bytes: &[u8]) -> Vec<u8> {
         }
         "hide" => {
             let mut hider = Hider::new();
-            out = hider.push(bytes);
+            hider.push(bytes, &mut out);
             out.extend(hider.finish());
         }
         other => panic!("{other}: not a translation, not `hide`"),

@@ -93,23 +93,31 @@ impl Streaming {
 
     /// Takes bytes of the provider; gives those for the client, or nothing: they go as they are.
     pub fn chunk(&mut self, bytes: &[u8], end: bool) -> Option<Vec<u8>> {
-        let mut events = self.reader.push(bytes);
-        let mid_event = end && self.reader.mid_event();
-        if end {
-            events.extend(self.reader.finish());
-        }
-        let mut out = Vec::new();
-        for event in &events {
-            self.meter.event(event);
-            if let Some(fold) = &mut self.fold {
-                fold.event(event);
+        let Self { reader, meter, fold, way, .. } = self;
+        let held = matches!(way, Way::Hide(hider) if hider.holds());
+        // Who wants no more of an event than its cost need not read one that is like the one before.
+        let only_meters = fold.is_none() && !matches!(way, Way::Translate(_));
+        let (mut rest, mut out) = (bytes, Vec::new());
+        loop {
+            if only_meters && reader.between_events() {
+                let alike = taken(&mut rest, |rest| *rest = meter.skip(rest)).1;
+                if let Way::Hide(hider) = way {
+                    hider.pass(alike, &mut out);
+                }
             }
-            if let Way::Translate(translator) = &mut self.way {
-                translator.event(event, &mut out);
+            let (event, read) = taken(&mut rest, |rest| reader.read(rest));
+            if let Way::Hide(hider) = way {
+                hider.push(read, &mut out);
             }
+            let Some(event) = event else { break };
+            take(event, meter, fold.as_mut(), way, &mut out);
         }
+        let mid_event = end && reader.mid_event();
         if end {
-            self.meter.finish();
+            if let Some(event) = reader.finish() {
+                take(&event, meter, fold.as_mut(), way, &mut out);
+            }
+            meter.finish();
             self.whole_body = true;
         }
         // A translator ends a broken stream itself.
@@ -117,11 +125,13 @@ impl Streaming {
         match &mut self.way {
             Way::Pass if broken.is_none() => return None,
             Way::Pass => out.extend_from_slice(bytes),
-            Way::Hide(hider) if !end && hider.passes(bytes) => return None,
             Way::Hide(hider) => {
-                out = hider.push(bytes);
                 if end {
                     out.extend(hider.finish());
+                }
+                // Nothing was added, so as many bytes are the same bytes.
+                if broken.is_none() && !held && out.len() == bytes.len() {
+                    return None;
                 }
             }
             Way::Translate(translator) => {
@@ -137,7 +147,7 @@ impl Streaming {
             }
             out.extend(broken);
         }
-        (out != bytes).then_some(out)
+        Some(out)
     }
 
     /// Settles what came, however the stream ended.
@@ -186,5 +196,23 @@ impl Streaming {
             Some(usage) => (usage, false),
             None => (Usage { input: self.input_tokens, output: generated, ..Usage::default() }, true),
         }
+    }
+}
+
+/// Lets `take` step over some of these bytes; its outcome, and what it stepped over.
+fn taken<'a, T>(bytes: &mut &'a [u8], take: impl FnOnce(&mut &'a [u8]) -> T) -> (T, &'a [u8]) {
+    let before = *bytes;
+    let outcome = take(bytes);
+    (outcome, before.get(..before.len().saturating_sub(bytes.len())).unwrap_or_default())
+}
+
+/// An event, for everybody who wants it whole.
+fn take(event: &sse::Event, meter: &mut Meter, fold: Option<&mut Fold>, way: &mut Way, out: &mut Vec<u8>) {
+    meter.event(event);
+    if let Some(fold) = fold {
+        fold.event(event);
+    }
+    if let Way::Translate(translator) = way {
+        translator.event(event, out);
     }
 }

@@ -1,5 +1,6 @@
 //! Anthropic's stream events. Shapes: platform.claude.com/docs/en/build-with-claude/streaming and the types of anthropic-sdk-python, as of 2026.
 
+use super::alike::{Texts, string};
 use super::usage::AnthropicUsage;
 use super::{Kind, deduplicated, is_error, string_bytes, text};
 use crate::sse::Event;
@@ -99,18 +100,19 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn event(&mut self, event: &Event) -> Kind {
+    /// Takes an event; `texts`: what it added, if it did nothing else.
+    pub(super) fn event<'a>(&mut self, event: &'a Event, texts: &mut Texts<'a>) -> Kind {
         if event.name == "error" {
             return Kind::Error;
         }
         if let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data) {
-            return self.frame(&frame, event);
+            return self.frame(&frame, event, texts);
         }
         let Some(json) = deduplicated(&event.data) else { return Kind::Odd };
-        serde_json::from_str::<Frame<'_>>(&json).map_or(Kind::Odd, |frame| self.frame(&frame, event))
+        serde_json::from_str::<Frame<'_>>(&json).map_or(Kind::Odd, |frame| self.frame(&frame, event, &mut Texts::new()))
     }
 
-    fn frame(&mut self, frame: &Frame<'_>, event: &Event) -> Kind {
+    fn frame<'a>(&mut self, frame: &Frame<'a>, event: &Event, texts: &mut Texts<'a>) -> Kind {
         let kind = frame.kind(event);
         if kind == "error" || frame.is_error() {
             return Kind::Error;
@@ -129,7 +131,8 @@ impl State {
             }
             "content_block_delta" => {
                 if let Some(delta) = frame.delta.and_then(|raw| serde_json::from_str::<Delta<'_>>(raw.get()).ok()) {
-                    self.generated_bytes += string_bytes(delta.text) + string_bytes(delta.thinking) + string_bytes(delta.partial_json);
+                    texts.extend([delta.text, delta.thinking, delta.partial_json].into_iter().filter_map(string).map(|text| (text, true)));
+                    self.generated_bytes += texts.iter().map(|(text, _)| string_bytes(Some(text))).sum::<u64>();
                 }
             }
             "message_delta" => {

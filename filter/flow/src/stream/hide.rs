@@ -6,7 +6,7 @@
 //! as they come, and so does what is longer than any usage chunk.
 
 use crate::sse::Reader;
-use memchr::memmem;
+use memchr::{memchr2, memmem};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -46,36 +46,43 @@ impl Hider {
         Self::default()
     }
 
-    /// These bytes are whole events and none can be the one: they may go on as they are, and [`Hider::push`] need not see them.
+    /// Some bytes are held.
     #[must_use]
-    pub fn passes(&self, bytes: &[u8]) -> bool {
-        let between_events = self.bom == BOM.len() && self.held.is_empty() && !self.in_line && !self.in_event && self.after_cr.is_none();
-        between_events && bytes.ends_with(b"\n\n") && !may_tell_usage(bytes)
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
     }
 
-    /// Takes bytes; gives those that may go on.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.held.len() + bytes.len());
-        let mut bytes = self.start(bytes, &mut out);
+    /// Takes whole events that are known not to be the one.
+    pub fn pass(&mut self, events: &[u8], out: &mut Vec<u8>) {
+        let between_events = self.bom == BOM.len() && !self.holds() && !self.in_line && !self.in_event && self.after_cr.is_none();
+        if between_events {
+            out.extend_from_slice(events);
+        } else {
+            self.push(events, out);
+        }
+    }
+
+    /// Takes bytes; adds those that may go on.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let mut bytes = self.start(bytes, out);
         while let Some((first, after_first)) = bytes.split_first() {
             if let Some(fate) = self.after_cr.take()
                 && *first == b'\n'
             {
                 match fate {
                     Fate::Passed => out.push(*first),
-                    Fate::Held => self.hold(&[*first], &mut out),
+                    Fate::Held => self.hold(&[*first], out),
                     Fate::Hidden => {}
                 }
                 bytes = after_first;
                 continue;
             }
-            let ending = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let ending = memchr2(b'\n', b'\r', bytes);
             let length = ending.map_or(bytes.len(), |at| at + 1);
             let (piece, rest) = bytes.split_at_checked(length).unwrap_or((bytes, &[]));
-            self.piece(piece, *first, ending.is_some(), &mut out);
+            self.piece(piece, *first, ending.is_some(), out);
             bytes = rest;
         }
-        out
     }
 
     /// The stream is over: the last event if it only lacks its blank line. Half an event is of no use to a client, and whatever is
@@ -142,7 +149,7 @@ impl Hider {
 
     /// The held event is whole.
     fn release(&mut self, out: &mut Vec<u8>) -> Fate {
-        if parse(&self.held).is_some_and(|data| is_usage(&data)) {
+        if may_tell_usage(&self.held) && parse(&self.held).is_some_and(|data| is_usage(&data)) {
             for line in self.held.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b":")) {
                 out.extend_from_slice(line);
             }
@@ -199,23 +206,29 @@ mod tests {
 
     const USAGE: &str = r#"{"id":"1","choices":[],"usage":{"prompt_tokens":1}}"#;
 
+    fn push(hider: &mut Hider, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        hider.push(bytes, &mut out);
+        out
+    }
+
     fn hide(text: &str) -> String {
         let mut hider = Hider::new();
-        let mut out = hider.push(text.as_bytes());
+        let mut out = push(&mut hider, text.as_bytes());
         out.extend(hider.finish());
         let mut by_event = Hider::new();
         let mut quick = Vec::new();
-        for event in text.split_inclusive("\n\n").map(str::as_bytes) {
-            if by_event.passes(event) {
-                quick.extend_from_slice(event);
+        for event in text.split_inclusive("\n\n") {
+            if event.ends_with("\n\n") && !event.contains("usage") {
+                by_event.pass(event.as_bytes(), &mut quick);
             } else {
-                quick.extend(by_event.push(event));
+                by_event.push(event.as_bytes(), &mut quick);
             }
         }
         quick.extend(by_event.finish());
         assert_eq!(out, quick);
         let mut by_byte = Hider::new();
-        let mut slow: Vec<u8> = text.as_bytes().iter().flat_map(|byte| by_byte.push(&[*byte])).collect();
+        let mut slow: Vec<u8> = text.as_bytes().iter().flat_map(|byte| push(&mut by_byte, &[*byte])).collect();
         slow.extend(by_byte.finish());
         assert_eq!(out, slow);
         String::from_utf8(out).unwrap()
@@ -245,27 +258,19 @@ mod tests {
     }
 
     #[test]
-    fn whole_events_without_usage_need_no_look() {
-        let passes = |before: &str, bytes: &str| {
-            let mut hider = Hider::new();
-            hider.push(before.as_bytes());
-            hider.passes(bytes.as_bytes())
-        };
-        let event = r#"data: {"choices":[{"delta":{"content":"say \"usage\": 1"}}],"usage" : null}"#;
-        assert!(passes("data: 1\n\n", &format!("{event}\n\n: ping\n\n{event}\n\n")));
-        assert!(!passes("data: 1\n\n", &format!("{event}\n")), "not whole");
-        assert!(!passes("data: 1\n", &format!("{event}\n\n")), "the end of another");
-        assert!(!passes("data: 1\n\n", &format!("{event}\n\ndata: {USAGE}\n\n")));
-        assert!(!passes("data: 1\n\n", "data: {\"choices\":[],\"us\\u0061ge\":{}}\n\n"));
+    fn events_without_usage_are_not_parsed() {
+        assert!(!may_tell_usage(br#"data: {"choices":[{"delta":{"content":"say \"usage\": 1"}}],"usage" : null}"#));
+        assert!(may_tell_usage(USAGE.as_bytes()));
+        assert!(may_tell_usage(br#"data: {"choices":[],"us\u0061ge":{}}"#));
     }
 
     #[test]
     fn comments_pass_as_they_come() {
         let mut hider = Hider::new();
-        assert_eq!(hider.push(b": pi"), b": pi");
-        assert_eq!(hider.push(b"ng\n\n"), b"ng\n\n");
-        assert_eq!(hider.push(b"data: 1\n"), b"");
-        assert_eq!(hider.push(b"\n"), b"data: 1\n\n");
+        assert_eq!(push(&mut hider, b": pi"), b": pi");
+        assert_eq!(push(&mut hider, b"ng\n\n"), b"ng\n\n");
+        assert_eq!(push(&mut hider, b"data: 1\n"), b"");
+        assert_eq!(push(&mut hider, b"\n"), b"data: 1\n\n");
         assert_eq!(hide(&format!("data: {USAGE}\n: mid\n\n")), ": mid\n");
     }
 
@@ -274,7 +279,7 @@ mod tests {
         let long = format!("data: {}\n\n", "a".repeat(MAX_HELD_BYTES));
         assert_eq!(hide(&format!("{long}data: {USAGE}\n\n{long}")), format!("{long}{long}"));
         let mut hider = Hider::new();
-        assert_eq!(hider.push(long.as_bytes().strip_suffix(b"a\n\n").unwrap()).len(), long.len() - 3);
+        assert_eq!(push(&mut hider, long.as_bytes().strip_suffix(b"a\n\n").unwrap()).len(), long.len() - 3);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | [`Fold`] | stream to unary answer, for the cache |
 //! | [`replay`] | unary answer to stream |
 
+mod alike;
 mod anthropic;
 mod fold;
 mod fold_anthropic;
@@ -33,6 +34,7 @@ pub(crate) use tools::Slots;
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::value::{json, written};
+use alike::{Alike, Texts};
 use proxium_wire::{Dialect, Usage};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -56,6 +58,7 @@ pub struct Meter {
     /// An event made no sense.
     odd: bool,
     state: State,
+    alike: Alike,
 }
 
 #[derive(Debug)]
@@ -87,7 +90,20 @@ impl Meter {
             Dialect::Openai => State::Openai(openai::State::default()),
             Dialect::Anthropic => State::Anthropic(anthropic::State::default()),
         };
-        Self { first: First::Pending, failed: false, odd: false, state }
+        Self { first: First::Pending, failed: false, odd: false, state, alike: Alike::default() }
+    }
+
+    /// Steps over events at the start of these bytes that only bring more text, as the event before them, and counts it; gives what is to
+    /// be read. Between events only.
+    pub fn skip<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
+        while let Some((generated, rest)) = self.alike.skip(bytes) {
+            match &mut self.state {
+                State::Openai(state) => state.generated_bytes += generated,
+                State::Anthropic(state) => state.generated_bytes += generated,
+            }
+            bytes = rest;
+        }
+        bytes
     }
 
     /// Takes an event. What comes after the terminator counts no more.
@@ -95,10 +111,12 @@ impl Meter {
         if self.ended() {
             return;
         }
+        let mut texts = Texts::new();
         let kind = match &mut self.state {
-            State::Openai(state) => state.event(event),
-            State::Anthropic(state) => state.event(event),
+            State::Openai(state) => state.event(event, &mut texts),
+            State::Anthropic(state) => state.event(event, &mut texts),
         };
+        self.alike.learn(event, texts);
         self.failed |= kind == Kind::Error;
         self.odd |= kind == Kind::Odd;
         if self.first == First::Pending {

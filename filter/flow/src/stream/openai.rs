@@ -1,6 +1,7 @@
 //! OpenAI's stream events: chat chunks, and of `/v1/responses` what is metered.
 //! Shapes: the types of openai-python (`chat_completion_chunk.py`, `response_*_event.py`), as of 2026.
 
+use super::alike::{Texts, string};
 use super::usage::OpenaiUsage;
 use super::{Kind, deduplicated, is_error, string_bytes, text};
 use crate::sse::Event;
@@ -25,6 +26,9 @@ pub(crate) struct Chunk<'a> {
     /// Text of a `/v1/responses` delta.
     #[serde(borrow)]
     pub delta: Option<&'a RawValue>,
+    /// Noise of any length (OpenAI).
+    #[serde(borrow)]
+    obfuscation: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -107,7 +111,8 @@ impl State {
         self.completed || (!self.choices.is_empty() && self.choices.values().all(|natural| *natural))
     }
 
-    pub(super) fn event(&mut self, event: &Event) -> Kind {
+    /// Takes an event; `texts`: what it added, if it did nothing else.
+    pub(super) fn event<'a>(&mut self, event: &'a Event, texts: &mut Texts<'a>) -> Kind {
         if event.name == "error" {
             return Kind::Error;
         }
@@ -116,13 +121,13 @@ impl State {
             return Kind::End;
         }
         if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&event.data) {
-            return self.chunk(&chunk);
+            return self.chunk(&chunk, texts);
         }
         let Some(json) = deduplicated(&event.data) else { return Kind::Odd };
-        serde_json::from_str::<Chunk<'_>>(&json).map_or(Kind::Odd, |chunk| self.chunk(&chunk))
+        serde_json::from_str::<Chunk<'_>>(&json).map_or(Kind::Odd, |chunk| self.chunk(&chunk, &mut Texts::new()))
     }
 
-    fn chunk(&mut self, chunk: &Chunk<'_>) -> Kind {
+    fn chunk<'a>(&mut self, chunk: &Chunk<'a>, texts: &mut Texts<'a>) -> Kind {
         if let Some(usage) = chunk.usage {
             self.usage.update(usage.get());
         }
@@ -133,12 +138,22 @@ impl State {
             return self.response(&kind, chunk);
         }
         let Some(choices) = choices(chunk.choices) else { return Kind::Odd };
+        let mut only_text = chunk.usage.is_none();
         for choice in &choices {
             let natural = self.choices.entry(choice.index).or_default();
+            // A text that is told twice and counts once is not worth a rule.
+            let told_once = |delta: &Delta<'_>| delta.reasoning.is_none() || delta.reasoning_content.is_none();
+            only_text &= choice.finish_reason.is_none() && choice.delta.as_ref().is_none_or(told_once);
             if let Some(reason) = text(choice.finish_reason) {
                 *natural = matches!(reason.as_str(), "stop" | "tool_calls" | "function_call");
             }
             self.generated_bytes += choice.delta.as_ref().map_or(0, Delta::bytes);
+        }
+        if only_text {
+            texts.extend(choices.iter().filter_map(|choice| choice.delta.as_ref()).flat_map(Delta::texts).map(|text| (text, true)));
+            if !texts.is_empty() {
+                texts.extend(string(chunk.obfuscation).map(|noise| (noise, false)));
+            }
         }
         if choices.is_empty() { Kind::Nothing } else { Kind::Part }
     }
@@ -162,14 +177,23 @@ impl State {
     }
 }
 
-impl Delta<'_> {
+impl<'a> Delta<'a> {
     fn bytes(&self) -> u64 {
+        let all: u64 = self.texts().iter().map(|text| string_bytes(Some(text))).sum();
         // Some providers send reasoning under both names: it is one text.
-        let reasoning = string_bytes(self.reasoning_content).max(string_bytes(self.reasoning));
-        let calls = self.tool_calls.iter().flatten().flat_map(|call| [call.function.as_ref(), call.custom.as_ref()]);
-        let functions = calls.chain([self.function_call.as_ref()]).flatten();
-        let functions: u64 = functions.map(|function| string_bytes(function.name) + string_bytes(function.arguments)).sum();
-        string_bytes(self.content) + string_bytes(self.refusal) + reasoning + functions
+        all - string_bytes(self.reasoning_content).min(string_bytes(self.reasoning))
+    }
+
+    fn texts(&self) -> Vec<&'a RawValue> {
+        let mut texts = vec![self.content, self.refusal, self.reasoning_content, self.reasoning];
+        let mut add =
+            |function: &Option<Function<'a>>| texts.extend(function.iter().flat_map(|function| [function.name, function.arguments]));
+        for call in self.tool_calls.iter().flatten() {
+            add(&call.function);
+            add(&call.custom);
+        }
+        add(&self.function_call);
+        texts.into_iter().filter_map(string).collect()
     }
 }
 
