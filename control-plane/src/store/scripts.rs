@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 /// What stands before each.
 const COMMON: &str =
-    concat!(include_str!("lua/calendar.lua"), include_str!("lua/later.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
+    concat!(include_str!("lua/calendar.lua"), include_str!("lua/each.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
 
 /// So many calls share a run at most: Redis serves nobody else meanwhile.
 const MOST: usize = 64;
@@ -48,7 +48,7 @@ impl Scripts {
     pub fn new() -> Self {
         let names = names();
         let script = |flags: &str, body: &str| {
-            let lua = format!("#!lua flags={flags}\n{names}\n{COMMON}\nreturn each(function(ARGV)\n{body}\nend)");
+            let lua = format!("#!lua flags={flags}\n{names}\n{COMMON}\n{body}");
             Script { lua: Lua::from_lua(lua), waiting: Arc::default() }
         };
         // A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.

@@ -10,19 +10,26 @@ local function books()
   -- falls below zero, even when an operator deleted the window meanwhile.
   local function recount(key, at, calls, tokens)
     if calls == 0 and tokens == 0 then return end
-    local fields, first = {}, calls == 0 and TOKENS or CALLS
-    for i = first, TOKENS do
-      local ceiling, n = CEILINGS[i], #fields
-      fields[n + 1], fields[n + 2], fields[n + 3] = ceiling.head, ceiling.sum, slot(ceiling, floor(at / ceiling.width))
+    if the_windows[key] then
+      write_windows(the_windows[key])
+      the_windows[key] = nil
     end
-    local got = hget(key, unpack(fields))
-    for i = first, TOKENS do
-      local ceiling, n = CEILINGS[i], 3 * (i - first)
-      local head, sum, here = tonumber(got[n + 1]), tonumber(got[n + 2]) or 0, tonumber(got[n + 3]) or 0
-      local more = max(i == TOKENS and tokens or calls, -here)
-      if head and more ~= 0 and head - floor(at / ceiling.width) < BUCKETS then
-        hset(key, ceiling.sum, sum + more, fields[n + 3], here + more)
-        the_windows[key] = nil
+    local ring = rings[key] or { values = {}, changed = {} }
+    rings[key] = ring
+    local values, changed = ring.values, ring.changed
+    for i = calls == 0 and TOKENS or CALLS, TOKENS do
+      local ceiling, more = CEILINGS[i], i == TOKENS and tokens or calls
+      local head, sum, bucket = ceiling.head, ceiling.sum, floor(at / ceiling.width)
+      local here = slot(ceiling, bucket)
+      if values[here] == nil then
+        local got = redis.call('HMGET', key, head, sum, here)
+        values[here] = tonumber(got[3]) or 0
+        if values[head] == nil then values[head], values[sum] = tonumber(got[1]) or false, tonumber(got[2]) or 0 end
+      end
+      more = max(more, -values[here])
+      if values[head] and more ~= 0 and values[head] - bucket < BUCKETS then
+        values[sum], values[here] = values[sum] + more, values[here] + more
+        changed[sum], changed[here] = true, true
       end
     end
   end

@@ -2,7 +2,7 @@
 --
 -- KEYS[1] is what every name of the project begins with; all of them are in its hash slot.
 --
--- Money (nano-USD) is a string that later.lua's sums alone add: a Lua number is a double, exact only below 2^53. It becomes
+-- Money (nano-USD) is a string that HINCRBY and the sums of each.lua alone add: a Lua number is a double, exact only below 2^53. It becomes
 -- a number for a comparison with a cap, and caps are below 2^53. Tokens and instants stay far below and may be numbers.
 
 local floor, max = math.floor, math.max
@@ -39,10 +39,12 @@ local function roll(project, reset_day)
   local month = calendar.period_of(project.now, day)
   if month > project.month then
     project.month, project.spend, project.held = month, 0, 0
-    hset(name('state'), 'month', month, 'spend', 0, 'held', 0)
+    redis.call('HSET', name('state'), 'month', month, 'spend', '0', 'held', '0')
+    -- What was booked in this run was the old month's.
+    sums_of[name('state')] = nil
   end
   project.ends, project.ends_of = calendar.period_end(project.month, day), reset_day
-  hset(name('state'), 'ends_ms', project.ends, 'ends_of', reset_day)
+  redis.call('HSET', name('state'), 'ends_ms', project.ends, 'ends_of', reset_day)
 end
 
 -- Puts a state's clock and month to now. The clock never steps back: it is the later of Redis' own and the last instant at which the
@@ -74,9 +76,13 @@ end
 local function book(project, month, spend, held)
   if spend then hincrby(name('spend_month', month), 'spend', spend) end
   if tonumber(month) ~= project.month then return end
-  for field, amount in pairs({ spend = spend, held = held }) do
-    hincrby(name('state'), field, amount)
-    project[field] = project[field] + tonumber(amount)
+  if spend then
+    hincrby(name('state'), 'spend', spend)
+    project.spend = project.spend + tonumber(spend)
+  end
+  if held then
+    hincrby(name('state'), 'held', held)
+    project.held = project.held + tonumber(held)
   end
 end
 
@@ -112,16 +118,27 @@ local function slot(ceiling, bucket)
   return slots[at]
 end
 
+-- Windows whose past buckets changed in this run: the fields that were read, and those of them that are others now.
+local rings = {}
+
+local function write_ring(key)
+  local ring, fields = rings[key], {}
+  rings[key] = nil
+  for field in pairs(ring.changed) do fields[#fields + 1], fields[#fields + 2] = field, ring.values[field] end
+  if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
+end
+
 -- By key; those of a run are of one instant.
 local the_windows = {}
 
 -- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
 local function read_windows(key, now)
   if the_windows[key] then return the_windows[key] end
+  if rings[key] then write_ring(key) end
   local calls, requests, tokens = unpack(CEILINGS)
   local minute, second = floor(now / calls.width), floor(now / requests.width)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
-  local got = hget(key, 'c_head', 'c_sum', here[1], 'r_head', 'r_sum', here[2], 't_head', 't_sum', here[3])
+  local got = redis.call('HMGET', key, 'c_head', 'c_sum', here[1], 'r_head', 'r_sum', here[2], 't_head', 't_sum', here[3])
 
   local windows = { key = key, now = now, absent = not (got[1] or got[4] or got[7]) }
   local passed, passed_of = nil, nil
@@ -143,7 +160,7 @@ local function read_windows(key, now)
   end
   if passed then
     windows.gone = {}
-    for i, had in ipairs(hget(key, unpack(passed))) do
+    for i, had in ipairs(redis.call('HMGET', key, unpack(passed))) do
       if had then
         windows.gone[#windows.gone + 1] = passed[i]
         local window = passed_of[i]
@@ -160,28 +177,47 @@ local function are_lost(windows, window_until)
   return windows.absent and window_until and tonumber(window_until) > windows.now
 end
 
+-- Those that counted calls which Redis does not know of yet.
+local counted = {}
+
+local function write_windows(windows)
+  if not counted[windows.key] then return end
+  counted[windows.key] = nil
+  local fields = {}
+  for _, window in ipairs(windows) do
+    local at = #fields
+    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = window.ceiling.sum, window.sum, window.slot, window.here
+    if window.moved then fields[at + 5], fields[at + 6] = window.ceiling.head, window.bucket end
+  end
+  -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
+  if windows.gone and #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
+  redis.call('HSET', windows.key, unpack(fields))
+  if windows[CALLS].moved then redis.call('EXPIRE', windows.key, WINDOW_TTL_S) end
+  windows.gone = nil
+  for _, window in ipairs(windows) do window.moved = false end
+end
+
+writers[#writers + 1] = function()
+  for key in pairs(rings) do write_ring(key) end
+  for _, windows in pairs(the_windows) do write_windows(windows) end
+  the_windows = {}
+end
+
 -- Counts a call now, in windows that were read now. `owner`: the hash of the key or sender, which is told until when the windows are to be
 -- there; nil if it may be gone.
 local function count(project, windows, owner, calls, tokens)
-  local fields = {}
+  counted[windows.key], windows.absent = true, false
   for i, window in ipairs(windows) do
-    local more, at = i == TOKENS and tokens or calls, #fields
-    window.sum, window.here = window.sum + more, window.here + more
-    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = window.ceiling.sum, window.sum, window.slot, window.here
-    if window.head ~= window.bucket then fields[at + 5], fields[at + 6] = window.ceiling.head, window.bucket end
+    local more = i == TOKENS and tokens or calls
+    window.sum, window.here, window.until_room = window.sum + more, window.here + more, nil
+    if window.head ~= window.bucket then
+      window.head, window.moved = window.bucket, true
+      if i == CALLS and owner then redis.call('HSET', owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
+    end
   end
-  -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
-  for _, field in ipairs(windows.gone or {}) do hset(windows.key, field, false) end
-  hset(windows.key, unpack(fields))
-  if windows[CALLS].head ~= windows[CALLS].bucket then
-    expire(windows.key, WINDOW_TTL_S)
-    if owner then hset(owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
-  end
-  windows.gone, windows.absent = nil, false
-  for _, window in ipairs(windows) do window.head, window.until_room = window.bucket, nil end
   -- The heads must never be ahead of the clock; theirs is a matter of seconds.
   if floor(windows.now / 1000) > floor(project.clock / 1000) then
-    hset(name('state'), 'clock_ms', windows.now)
+    redis.call('HSET', name('state'), 'clock_ms', windows.now)
     project.clock = windows.now
   end
 end
@@ -203,6 +239,6 @@ end
 -- And until when its windows are to be there.
 local function sender_ceilings(source)
   if source == '' then return nil end
-  local values = hget(name('sender', source), 'window_until', unpack(CEILING_FIELDS))
+  local values = redis.call('HMGET', name('sender', source), 'window_until', unpack(CEILING_FIELDS))
   return ceilings_of({ unpack(values, 2) }), values[1]
 end
