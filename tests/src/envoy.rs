@@ -159,13 +159,6 @@ impl Envoy {
         Caller { client: self.client.clone(), base: self.base() }
     }
 
-    /// Begins a call on a connection of its own; it goes on by itself.
-    #[must_use]
-    pub fn begin(&self, call: Call) -> JoinHandle<Result<Response, reqwest::Error>> {
-        let caller = self.caller();
-        tokio::spawn(async move { caller.call(&call).await })
-    }
-
     /// Sends these bytes on a connection of its own and reads until Envoy closes it or is silent for a second after its first byte.
     ///
     /// # Panics

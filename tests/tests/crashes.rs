@@ -25,7 +25,7 @@ type Running = tokio::task::JoinHandle<Result<Response, reqwest::Error>>;
 async fn held_at_the_provider(stack: &Stack, envoy: usize, key: &Key, numbers: std::ops::Range<usize>) -> Vec<Running> {
     let before = stack.mocks.first.calls("m1");
     let wanted = before + numbers.len();
-    let calls = numbers.map(|number| stack.envoys[envoy].begin(Call::chat(key, &body(number)))).collect();
+    let calls = numbers.map(|number| stack.envoys[envoy].spawn(Call::chat(key, &body(number)))).collect();
     eventually("all calls are at the provider", BOUND, || {
         let there = stack.mocks.first.calls("m1");
         std::future::ready(if there == wanted { Ok(()) } else { Err(there) })
@@ -47,9 +47,9 @@ async fn a_killed_control_plane_loses_neither_slot_nor_cost() {
     let gate = stack.mocks.first.gate();
     let mut calls = held_at_the_provider(&stack, 0, &key, 0..30).await;
     // Some are being admitted at the moment of the kill.
-    calls.extend((30..60).map(|number| stack.envoys[0].begin(Call::chat(&key, &body(number)))));
+    calls.extend((30..60).map(|number| stack.envoys[0].spawn(Call::chat(&key, &body(number)))));
     stack.control_planes[0].kill();
-    calls.extend((60..90).map(|number| stack.envoys[0].begin(Call::chat(&key, &body(number)))));
+    calls.extend((60..90).map(|number| stack.envoys[0].spawn(Call::chat(&key, &body(number)))));
     eventually("every call is decided", BOUND, || {
         let (waiting, ended) = (gate.waiting() as usize, calls.iter().filter(|call| call.is_finished()).count());
         std::future::ready(if waiting + ended == 90 { Ok(()) } else { Err((waiting, ended)) })
@@ -83,7 +83,7 @@ async fn the_holds_of_a_killed_envoy_are_charged_at_their_estimate_once() {
     let survivors = held_at_the_provider(&stack, 1, &key, 0..3).await;
     let due_before: Vec<String> = stack.due(&key.project).await.into_iter().map(|(id, _)| id).collect();
     let orphans: Vec<Running> =
-        (10..15).map(|number| stack.envoys[0].begin(Call::chat(&key, &body(number)).header("x-proxium-timeout-ms", "20000"))).collect();
+        (10..15).map(|number| stack.envoys[0].spawn(Call::chat(&key, &body(number)).header("x-proxium-timeout-ms", "20000"))).collect();
     eventually("five more", BOUND, || std::future::ready(gate.waiting() == 8)).await;
 
     stack.envoys[0].kill();

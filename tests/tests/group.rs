@@ -26,7 +26,7 @@ async fn calls_that_come_together_ask_together() {
     let before = callouts(&stack).await;
     assert!(before > 0, "the statistic is there");
     let gate = stack.mocks.first.gate();
-    let calls: Vec<_> = (0..CALLS).map(|number| stack.envoys[0].begin(call(&key, number))).collect();
+    let calls: Vec<_> = (0..CALLS).map(|number| stack.envoys[0].spawn(call(&key, number))).collect();
     eventually("all are at the provider", BOUND, || std::future::ready(gate.waiting() as usize == CALLS)).await;
     gate.open();
     for call in calls {
@@ -44,7 +44,7 @@ async fn who_leaves_takes_nobody_elses_answer_along() {
     let stack = Stack::builder().concurrency(1).start().await;
     let (stays, leaves) = (stack.key().await, stack.key().await);
     let calls: Vec<_> =
-        (0..CALLS).map(|number| stack.envoys[0].begin(call(if number % 2 == 0 { &leaves } else { &stays }, number))).collect();
+        (0..CALLS).map(|number| stack.envoys[0].spawn(call(if number % 2 == 0 { &leaves } else { &stays }, number))).collect();
     eventually("the first are at the provider", BOUND, || std::future::ready(stack.mocks.first.calls(ANY) > 0)).await;
     // Some of these are just being admitted, some are with the provider, some are settled already.
     calls.iter().step_by(2).for_each(|call| call.abort());
@@ -98,10 +98,10 @@ async fn a_control_plane_that_stands_still_for_a_moment_fails_no_call() {
     let settling = 100;
     stack.mocks.first.next("m1", (0..settling).map(|number| Behaviour::answer().after(Duration::from_millis(number * 4))));
     let gate = stack.mocks.first.gate();
-    let ending: Vec<_> = (0..settling as usize).map(|number| stack.envoys[0].begin(call(&key, number))).collect();
+    let ending: Vec<_> = (0..settling as usize).map(|number| stack.envoys[0].spawn(call(&key, number))).collect();
     eventually("all are at the provider", BOUND, || std::future::ready(gate.waiting() == settling)).await;
     stack.control_planes[0].process().pause();
-    let waiting: Vec<_> = (CALLS..CALLS + 20).map(|number| stack.envoys[0].begin(call(&key, number))).collect();
+    let waiting: Vec<_> = (CALLS..CALLS + 20).map(|number| stack.envoys[0].spawn(call(&key, number))).collect();
     gate.open();
     // Each waits 50 ms for its settlement, which Envoy takes back then.
     for call in ending {

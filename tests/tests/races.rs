@@ -28,7 +28,7 @@ async fn two_of_each() -> Stack {
 async fn hold(stack: &Stack) -> (i64, i64) {
     let key = stack.key().await;
     let gate = stack.mocks.first.gate();
-    let call = stack.envoys[0].begin(Call::chat(&key, &body(0)));
+    let call = stack.envoys[0].spawn(Call::chat(&key, &body(0)));
     eventually("a call at the provider", BOUND, || std::future::ready(gate.waiting() == 1)).await;
     let books = stack.books(&key).await;
     gate.open();
@@ -43,7 +43,7 @@ async fn hold(stack: &Stack) -> (i64, i64) {
 async fn race(stack: &Stack, key: &Key, admits: usize, decorate: impl Fn(Call) -> Call) -> (Vec<Response>, Books, Books) {
     stack.mocks.first.forget();
     let gate = stack.mocks.first.gate();
-    let mut calls: Vec<_> = (0..PARALLEL).map(|number| stack.envoys[number % 2].begin(decorate(Call::chat(key, &body(number))))).collect();
+    let mut calls: Vec<_> = (0..PARALLEL).map(|number| stack.envoys[number % 2].spawn(decorate(Call::chat(key, &body(number))))).collect();
     eventually("every call is decided", BOUND * 2, || {
         let (waiting, ended) = (gate.waiting() as usize, calls.iter().filter(|call| call.is_finished()).count());
         std::future::ready(if waiting + ended == PARALLEL { Ok(()) } else { Err((waiting, ended)) })
@@ -145,15 +145,15 @@ async fn a_hundred_refusals_leave_room_for_a_call_that_fits() {
     let (tokens, _) = hold(&stack).await;
     let key = stack.key_with(json!({}), json!({"ceilings": {"tokens_per_minute": 2 * tokens - 1, "calls_per_hour": 50}})).await;
     let gate = stack.mocks.first.gate();
-    let first = stack.envoys[0].begin(Call::chat(&key, &body(0)));
+    let first = stack.envoys[0].spawn(Call::chat(&key, &body(0)));
     eventually("the first call at the provider", BOUND, || std::future::ready(gate.waiting() == 1)).await;
     let before = stack.books(&key).await;
-    let refused: Vec<_> = (1..=100).map(|number| stack.envoys[number % 2].begin(Call::chat(&key, &body(number)))).collect();
+    let refused: Vec<_> = (1..=100).map(|number| stack.envoys[number % 2].spawn(Call::chat(&key, &body(number)))).collect();
     for call in refused {
         let _ = call.await.unwrap().unwrap().expect(429);
     }
     assert_eq!(stack.books(&key).await, before, "refusals consume nothing");
-    let fitting = stack.envoys[1].begin(Call::chat(&key, &{
+    let fitting = stack.envoys[1].spawn(Call::chat(&key, &{
         let mut small = body(101);
         small["max_tokens"] = json!(1);
         small

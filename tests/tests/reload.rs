@@ -63,7 +63,7 @@ async fn patient() -> Stack {
 /// Ten calls that last until the gate opens.
 async fn long_calls(stack: &Stack, key: &Key) -> (Gate, Vec<Running>) {
     let gate = stack.mocks.second.gate();
-    let calls = (0..10).map(|number| stack.envoys[0].begin(Call::chat(key, &chat("m2", &format!("long {number}"))))).collect();
+    let calls = (0..10).map(|number| stack.envoys[0].spawn(Call::chat(key, &chat("m2", &format!("long {number}"))))).collect();
     eventually("the long calls are at their provider", BOUND, || std::future::ready(gate.waiting() == 10)).await;
     (gate, calls)
 }
@@ -193,7 +193,7 @@ async fn settings_filters_routes_and_clusters_go_live_under_a_thousand_calls() {
 /// Calls that are answered while no control plane hears of their end: all their settlements are in the outbox.
 async fn fill_the_outbox(stack: &Stack, key: &Key, count: usize) {
     let gate = stack.mocks.first.gate();
-    let calls: Vec<_> = (0..count).map(|number| stack.envoys[0].begin(Call::chat(key, &chat("m1", &format!("kept {number}"))))).collect();
+    let calls: Vec<_> = (0..count).map(|number| stack.envoys[0].spawn(Call::chat(key, &chat("m1", &format!("kept {number}"))))).collect();
     eventually("all calls are at the provider", BOUND, || std::future::ready(gate.waiting() as usize == count)).await;
     stack.control_planes[0].process().pause();
     gate.open();

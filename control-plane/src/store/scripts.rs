@@ -13,8 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// What stands before each.
-const COMMON: &str =
-    concat!(include_str!("lua/calendar.lua"), include_str!("lua/each.lua"), include_str!("lua/common.lua"), include_str!("lua/books.lua"));
+const COMMON: &str = concat!(
+    include_str!("lua/calendar.lua"),
+    include_str!("lua/sums.lua"),
+    include_str!("lua/common.lua"),
+    include_str!("lua/books.lua"),
+    include_str!("lua/each.lua")
+);
 
 /// So many calls share a run at most: Redis serves nobody else meanwhile.
 const MOST: usize = 64;

@@ -1,10 +1,19 @@
 -- How reservations end, and the ledger. scripts.rs puts it into all scripts, after common.lua; in a function for the reason that
 -- calendar.lua gives.
 
-local the_books
-
 local function books()
   if the_books then return the_books end
+
+  -- Windows whose past buckets changed in this run: the fields that were read, and those of them that are others now.
+  local rings = {}
+
+  local function write_ring(key)
+    local ring, fields = rings[key], {}
+    if not ring then return end
+    rings[key] = nil
+    for field in pairs(ring.changed) do fields[#fields + 1], fields[#fields + 2] = field, ring.values[field] end
+    if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
+  end
 
   -- Changes what a call counts that was admitted at `at`, in the bucket of that instant; nothing where that bucket is gone. A bucket never
   -- falls below zero, even when an operator deleted the window meanwhile.
@@ -131,7 +140,8 @@ local function books()
     end
   end
 
-  writers[#writers + 1] = function()
+  local function write()
+    for key in pairs(rings) do write_ring(key) end
     if #ended > 0 then redis.call('ZREM', name('due'), unpack(ended)) end
     for _, tally in pairs(tallies) do
       for metric, sum in pairs(tally.sums) do tally.sums[metric] = text_of(sum) end
@@ -190,7 +200,7 @@ local function books()
 
   the_books = {
     read_reservation = read_reservation, finish = finish, recount_reservation = recount_reservation, recount_held = recount_held,
-    difference = difference, append = append, call_of = call_of, taken_back = taken_back, charge = charge,
+    difference = difference, append = append, write = write, write_ring = write_ring, call_of = call_of, taken_back = taken_back, charge = charge,
   }
   return the_books
 end

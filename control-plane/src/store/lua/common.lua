@@ -2,7 +2,7 @@
 --
 -- KEYS[1] is what every name of the project begins with; all of them are in its hash slot.
 --
--- Money (nano-USD) is a string that HINCRBY and the sums of each.lua alone add: a Lua number is a double, exact only below 2^53. It becomes
+-- Money (nano-USD) is a string that HINCRBY and sums.lua alone add: a Lua number is a double, exact only below 2^53. It becomes
 -- a number for a comparison with a cap, and caps are below 2^53. Tokens and instants stay far below and may be numbers.
 
 local floor, max = math.floor, math.max
@@ -88,10 +88,6 @@ end
 
 -- Reservations that are held from now on: when they are due, id.
 local held_anew = {}
-writers[#writers + 1] = function()
-  if #held_anew > 0 then redis.call('ZADD', name('due'), unpack(held_anew)) end
-  held_anew = {}
-end
 
 -- ---- Sliding windows ----
 --
@@ -109,24 +105,11 @@ local BUCKETS = 61
 -- More than the longest window and the minute after which it is given anew.
 local WINDOW_TTL_S = 3800
 
--- Spelling a number costs as much as a small call of Redis.
-local SLOTS = { c = {}, r = {}, t = {} }
-
 local function slot(ceiling, bucket)
-  local slots, at = SLOTS[ceiling.tag], bucket % BUCKETS
-  if not slots[at] then slots[at] = ceiling.tag .. at end
-  return slots[at]
+  return ceiling.tag .. (bucket % BUCKETS)
 end
 
--- Windows whose past buckets changed in this run: the fields that were read, and those of them that are others now.
-local rings = {}
-
-local function write_ring(key)
-  local ring, fields = rings[key], {}
-  rings[key] = nil
-  for field in pairs(ring.changed) do fields[#fields + 1], fields[#fields + 2] = field, ring.values[field] end
-  if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
-end
+local the_books
 
 -- By key; those of a run are of one instant.
 local the_windows = {}
@@ -134,7 +117,7 @@ local the_windows = {}
 -- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
 local function read_windows(key, now)
   if the_windows[key] then return the_windows[key] end
-  if rings[key] then write_ring(key) end
+  if the_books then the_books.write_ring(key) end
   local calls, requests, tokens = unpack(CEILINGS)
   local minute, second = floor(now / calls.width), floor(now / requests.width)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
@@ -177,12 +160,10 @@ local function are_lost(windows, window_until)
   return windows.absent and window_until and tonumber(window_until) > windows.now
 end
 
--- Those that counted calls which Redis does not know of yet.
-local counted = {}
-
+-- Writes the calls that were counted in these and that Redis does not know of yet.
 local function write_windows(windows)
-  if not counted[windows.key] then return end
-  counted[windows.key] = nil
+  if not windows.counted then return end
+  windows.counted = false
   local fields = {}
   for _, window in ipairs(windows) do
     local at = #fields
@@ -197,16 +178,10 @@ local function write_windows(windows)
   for _, window in ipairs(windows) do window.moved = false end
 end
 
-writers[#writers + 1] = function()
-  for key in pairs(rings) do write_ring(key) end
-  for _, windows in pairs(the_windows) do write_windows(windows) end
-  the_windows = {}
-end
-
 -- Counts a call now, in windows that were read now. `owner`: the hash of the key or sender, which is told until when the windows are to be
 -- there; nil if it may be gone.
 local function count(project, windows, owner, calls, tokens)
-  counted[windows.key], windows.absent = true, false
+  windows.counted, windows.absent = true, false
   for i, window in ipairs(windows) do
     local more = i == TOKENS and tokens or calls
     window.sum, window.here, window.until_room = window.sum + more, window.here + more, nil
@@ -241,4 +216,17 @@ local function sender_ceilings(source)
   if source == '' then return nil end
   local values = redis.call('HMGET', name('sender', source), 'window_until', unpack(CEILING_FIELDS))
   return ceilings_of({ unpack(values, 2) }), values[1]
+end
+
+-- ---- The end of a run ----
+
+-- Writes all that waits.
+local function write()
+  for key, sums in pairs(sums_of) do
+    for field, sum in pairs(sums) do redis.call('HINCRBY', key, field, text_of(sum)) end
+  end
+  for _, windows in pairs(the_windows) do write_windows(windows) end
+  if #held_anew > 0 then redis.call('ZADD', name('due'), unpack(held_anew)) end
+  if the_books then the_books.write() end
+  sums_of, the_windows, held_anew = {}, {}, {}
 end
