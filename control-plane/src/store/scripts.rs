@@ -1,7 +1,7 @@
 //! The Lua scripts: each one step that no other step can come between.
 //!
 //! What calls of one project ask of a script at the same time shares a run, which reads and writes what they have in common once: it costs
-//! Redis a third of as many runs. One run of a script is on its way at a time for a project; what comes meanwhile is the next.
+//! Redis half of what as many runs would. One run of a script is on its way at a time for a project; what comes meanwhile is the next.
 
 use super::{StoreError, name};
 use fred::error::{Error, ErrorKind};
