@@ -218,3 +218,31 @@ impl fmt::Display for Results {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/baseline.json");
+
+    /// What is worse if each cell that `slower` names does half as much in the same time.
+    fn worse(slower: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut results: Results = serde_json::from_str(&std::fs::read_to_string(BASELINE).unwrap()).unwrap();
+        for sample in results.samples.iter_mut().filter(|sample| slower(&sample.cell)) {
+            sample.load.requests /= 2;
+            sample.load.p50_us *= 2;
+            sample.load.p99_us *= 2;
+            sample.cpu_us.iter_mut().for_each(|us| *us *= 2.0);
+        }
+        results.worse_than(Path::new(BASELINE)).unwrap()
+    }
+
+    #[test]
+    fn only_a_ratio_that_got_worse_fails_and_never_a_slower_machine() {
+        assert_eq!(worse(|_| false), [""; 0]);
+        assert_eq!(worse(|_| true), [""; 0]);
+        let worse = worse(|cell| cell == "miss c64");
+        assert!(worse.iter().any(|line| line.starts_with("miss c64 rate")), "{worse:?}");
+        assert!(worse.iter().all(|line| line.starts_with("miss c64")), "{worse:?}");
+    }
+}
