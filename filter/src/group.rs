@@ -11,7 +11,7 @@ use proxium_flow::config::Config;
 use proxium_flow::group::{apart, next, together};
 use proxium_flow::message::{Callout, Failure, Reply};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::rc::Weak;
 
 /// A request that waits for an answer.
@@ -23,13 +23,20 @@ pub struct Waiter {
     pub request: Weak<RefCell<Request>>,
 }
 
+/// A callout on its way.
+enum Flight {
+    /// For all of these.
+    Group(Vec<(Callout, Waiter)>),
+    /// That a request made from the root context, to which its answer comes.
+    PassedOn(Waiter),
+}
+
 /// What waits to be sent, and who waits for what was.
 pub struct Group {
     queue: Option<u32>,
     woken: Cell<bool>,
     waiting: RefCell<Vec<(Callout, Waiter)>>,
-    flights: RefCell<BTreeMap<u32, Vec<(Callout, Waiter)>>>,
-    passed_on: RefCell<BTreeMap<u32, Waiter>>,
+    flights: RefCell<HashMap<u32, Flight>>,
 }
 
 impl Group {
@@ -40,7 +47,6 @@ impl Group {
             woken: Cell::default(),
             waiting: RefCell::default(),
             flights: RefCell::default(),
-            passed_on: RefCell::default(),
         }
     }
 
@@ -74,25 +80,28 @@ impl Group {
     fn flies_like(&self, group: &[(Callout, Waiter)]) -> bool {
         let path = |group: &[(Callout, Waiter)]| group.first().and_then(|(callout, _)| callout.headers.get(":path").map(str::to_owned));
         let wanted = path(group);
-        self.flights.borrow().values().any(|flight| path(flight) == wanted)
+        self.flights.borrow().values().any(|flight| matches!(flight, Flight::Group(group) if path(group) == wanted))
     }
 
     /// A callout for all of these is on its way, or could not even begin.
     fn flies(&self, token: Option<u32>, group: Vec<(Callout, Waiter)>) {
         match token {
-            Some(token) => drop(self.flights.borrow_mut().insert(token, group)),
+            Some(token) => drop(self.flights.borrow_mut().insert(token, Flight::Group(group))),
             None => group.iter().for_each(|(_, waiter)| self.with(waiter, |request| request.replied(Reply::Failed(Failure::Connect)))),
         }
     }
 
     /// An answer came to the root context; `false`: nobody here waits for it.
     pub fn landed(&self, config: &Config, token: u32, num_headers: usize, body_size: usize) -> bool {
-        let passed_on = self.passed_on.borrow_mut().remove(&token);
-        if let Some(waiter) = passed_on {
-            self.with(&waiter, |request| request.landed(token, num_headers, body_size));
-            return true;
-        }
-        let Some(group) = self.flights.borrow_mut().remove(&token) else { return false };
+        let flight = self.flights.borrow_mut().remove(&token);
+        let group = match flight {
+            None => return false,
+            Some(Flight::PassedOn(waiter)) => {
+                self.with(&waiter, |request| request.landed(token, num_headers, body_size));
+                return true;
+            }
+            Some(Flight::Group(group)) => group,
+        };
         let replies = apart(host::reply(num_headers, body_size), group.len());
         for ((callout, waiter), reply) in group.into_iter().zip(replies) {
             match reply {
@@ -113,7 +122,7 @@ impl Group {
         let mut request = request.borrow_mut();
         act(&mut request);
         if let Some(token) = request.awaits() {
-            self.passed_on.borrow_mut().insert(token, waiter.clone());
+            self.flights.borrow_mut().insert(token, Flight::PassedOn(waiter.clone()));
         }
     }
 }

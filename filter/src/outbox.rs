@@ -8,7 +8,7 @@
 use crate::metrics::record;
 use proxium_wire::metric::SETTLE_LAG;
 use proxium_wire::{SettleRequest, Settlement, settlement};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// Full: new calls are refused until it drains.
 pub const MAX_SETTLEMENTS: usize = 20_000;
@@ -31,10 +31,11 @@ struct Kept {
 /// The settlements of one VM that are not acknowledged yet.
 #[derive(Default)]
 pub struct Outbox {
-    kept: BTreeMap<String, Kept>,
+    kept: HashMap<String, Kept>,
     /// Ids by age; those already acknowledged are passed over.
     order: VecDeque<String>,
-    flights: BTreeMap<u32, Vec<String>>,
+    /// Batches on their way, by their callouts' tokens.
+    flights: Vec<(u32, Vec<String>)>,
 }
 
 impl Outbox {
@@ -103,12 +104,13 @@ impl Outbox {
 
     /// These are on their way under this token.
     pub fn sent(&mut self, token: u32, ids: Vec<String>) {
-        self.flights.insert(token, ids);
+        self.flights.push((token, ids));
     }
 
     /// What became of a flight; those given up after an hour are returned, to be told loudly.
     pub fn landed(&mut self, token: u32, acknowledged: bool, now_ms: u64) -> Vec<String> {
-        let ids = self.flights.remove(&token).unwrap_or_default();
+        let Some(flight) = self.flights.iter().position(|(flight, _)| *flight == token) else { return Vec::new() };
+        let (_, ids) = self.flights.swap_remove(flight);
         if acknowledged {
             ids.iter().for_each(|id| self.acknowledge(id, now_ms));
             return Vec::new();

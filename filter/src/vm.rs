@@ -14,7 +14,7 @@ use proxium_flow::told::Told;
 use proxium_flow::world::{KeyHash, KnownKey, World};
 use proxium_wire::{KeyRecord, Settlement, SnapshotReply, change};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// A key record serves so long without being asked for again.
@@ -141,8 +141,8 @@ struct Learned {
 /// A bounded memory that forgets the older half at once: no list to keep in order, no way for unknown keys to push out known ones.
 #[derive(Default)]
 struct Generations {
-    young: BTreeMap<KeyHash, Learned>,
-    old: BTreeMap<KeyHash, Learned>,
+    young: HashMap<KeyHash, Learned>,
+    old: HashMap<KeyHash, Learned>,
 }
 
 impl Generations {

@@ -120,10 +120,9 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, choices: Vec<Json<'a>>, usage: Json<'a>) {
-        let mut chunk = map(self.top.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))));
+        let mut chunk = map(self.top.iter().filter(|(name, _)| *name != "usage").map(|(name, raw)| (name.clone(), Json::Raw(raw))));
         chunk.insert("object".into(), Json::Value(json!("chat.completion.chunk")));
         chunk.insert("choices".into(), Json::List(choices));
-        chunk.remove("usage");
         if self.nulls {
             chunk.insert("usage".into(), usage);
         }

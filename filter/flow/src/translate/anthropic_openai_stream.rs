@@ -16,13 +16,14 @@
 //! messages call cannot ask for more.
 
 use super::anthropic_openai::stop_reason;
-use super::anthropic_usage;
 use super::blocks::{Blocks, TooLarge};
+use super::usage::{anthropic_usage, anthropic_usage_so_far};
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
 use crate::value::json;
+use proxium_wire::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -146,14 +147,9 @@ impl Translator {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        let mut usage = self.told();
-        if let Some(usage) = usage.as_object_mut() {
-            usage.insert("output_tokens".into(), 0.into());
-            usage.remove("output_tokens_details");
-        }
         let message = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [],
-            "stop_reason": null, "stop_sequence": null, "usage": usage
+            "stop_reason": null, "stop_sequence": null, "usage": anthropic_usage_so_far(&self.told())
         });
         sse::write(out, Some("message_start"), &json!({"type": "message_start", "message": message}));
     }
@@ -163,7 +159,7 @@ impl Translator {
         self.blocks.finish(out);
         let reason = stop_reason(self.finish_reason.as_deref().unwrap_or_default(), self.blocks.any_tool, self.refused);
         let delta = json!({
-            "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null}, "usage": self.told()
+            "type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null}, "usage": anthropic_usage(&self.told())
         });
         sse::write(out, Some("message_delta"), &delta);
         sse::write(out, Some("message_stop"), &json!({"type": "message_stop"}));
@@ -178,9 +174,8 @@ impl Translator {
         self.over = true;
     }
 
-    /// The usage as Anthropic tells it: what a cache served or took in is apart.
-    fn told(&self) -> Value {
-        anthropic_usage(&self.usage.usage().unwrap_or_default())
+    fn told(&self) -> Usage {
+        self.usage.usage().unwrap_or_default()
     }
 }
 

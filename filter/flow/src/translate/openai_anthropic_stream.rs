@@ -23,7 +23,6 @@ use crate::value::json;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
 
 /// Takes the provider's events, appends the client's bytes.
 #[derive(Debug)]
@@ -33,8 +32,8 @@ pub struct Translator {
     created_s: u64,
     include_usage: bool,
     usage: AnthropicUsage,
-    /// Open tool blocks by the provider's index.
-    tools: BTreeMap<u64, Tool>,
+    /// Tool blocks that are open: seldom more than one.
+    tools: Vec<Tool>,
     tool_count: u64,
     begun: bool,
     finished: bool,
@@ -44,7 +43,10 @@ pub struct Translator {
 
 #[derive(Debug)]
 struct Tool {
-    index: u64,
+    /// The provider's index of the block.
+    block: u64,
+    /// Ours, of the call.
+    slot: u64,
     /// What the block started with; some providers give the input there and send no pieces.
     input: String,
     has_pieces: bool,
@@ -71,7 +73,7 @@ impl Translator {
             created_s,
             include_usage,
             usage: AnthropicUsage::default(),
-            tools: BTreeMap::new(),
+            tools: Vec::new(),
             tool_count: 0,
             begun: false,
             finished: false,
@@ -126,7 +128,13 @@ impl Translator {
                     self.delta(frame.index().unwrap_or_default(), &delta, out);
                 }
             }
-            "content_block_stop" => self.close(frame.index().unwrap_or_default(), out),
+            "content_block_stop" => {
+                let block = frame.index().unwrap_or_default();
+                if let Some(at) = self.tools.iter().position(|tool| tool.block == block) {
+                    let tool = self.tools.remove(at);
+                    self.close(&tool, out);
+                }
+            }
             "message_delta" => {
                 if let Some(usage) = frame.usage {
                     self.usage.update(usage.get());
@@ -153,7 +161,8 @@ impl Translator {
                 let input = block.input.map(|raw| raw.get().to_owned()).unwrap_or_default();
                 let slot = self.tool_count;
                 self.tool_count += 1;
-                self.tools.insert(index, Tool { index: slot, input, has_pieces: false });
+                self.tools.retain(|tool| tool.block != index);
+                self.tools.push(Tool { block: index, slot, input, has_pieces: false });
                 let call = json!({"index": slot, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
                 self.chunk(&json!({"tool_calls": [call]}), out);
             }
@@ -165,20 +174,18 @@ impl Translator {
         self.grow("content", text(delta.text), out);
         self.grow("reasoning_content", text(delta.thinking), out);
         let piece = text(delta.partial_json).filter(|piece| !piece.is_empty());
-        if let (Some(tool), Some(piece)) = (self.tools.get_mut(&index), piece) {
+        if let (Some(tool), Some(piece)) = (self.tools.iter_mut().find(|tool| tool.block == index), piece) {
             tool.has_pieces = true;
-            let slot = tool.index;
+            let slot = tool.slot;
             self.arguments(slot, &piece, out);
         }
     }
 
     /// A tool without input has the arguments `{}`: clients parse them.
-    fn close(&mut self, index: u64, out: &mut Vec<u8>) {
-        if let Some(tool) = self.tools.remove(&index)
-            && !tool.has_pieces
-        {
+    fn close(&mut self, tool: &Tool, out: &mut Vec<u8>) {
+        if !tool.has_pieces {
             let input = if tool.input.starts_with('{') { tool.input.as_str() } else { "{}" };
-            self.arguments(tool.index, input, out);
+            self.arguments(tool.slot, input, out);
         }
     }
 
@@ -205,8 +212,8 @@ impl Translator {
 
     fn end(&mut self, reason: &str, out: &mut Vec<u8>) {
         self.begin(out);
-        while let Some(index) = self.tools.keys().next().copied() {
-            self.close(index, out);
+        for tool in std::mem::take(&mut self.tools) {
+            self.close(&tool, out);
         }
         if !std::mem::replace(&mut self.finished, true) {
             self.write(vec![json!({"index": 0, "delta": {}, "finish_reason": reason})], None, out);

@@ -20,6 +20,17 @@ pub fn openai_usage(usage: &Usage) -> Value {
     })
 }
 
+/// An Anthropic `usage` object of a message that begins: nothing is generated yet.
+#[must_use]
+pub(super) fn anthropic_usage_so_far(usage: &Usage) -> Value {
+    json!({
+        "input_tokens": usage.input,
+        "cache_creation_input_tokens": usage.cache_write_5m.saturating_add(usage.cache_write_1h),
+        "cache_read_input_tokens": usage.cached_input,
+        "output_tokens": 0,
+    })
+}
+
 /// An Anthropic `usage` object.
 #[must_use]
 pub fn anthropic_usage(usage: &Usage) -> Value {
