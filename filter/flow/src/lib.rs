@@ -33,6 +33,7 @@ pub mod json;
 pub mod l1;
 pub mod memory;
 pub mod message;
+mod object;
 pub mod price;
 pub mod question;
 pub mod refusal;

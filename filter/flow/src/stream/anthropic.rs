@@ -2,31 +2,30 @@
 
 use super::alike::{Texts, string};
 use super::usage::AnthropicUsage;
-use super::{Kind, deduplicated, is_error, string_bytes, text};
+use super::{Kind, is_error, string_bytes, text};
+use crate::object::members;
 use crate::sse::Event;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// An event's data. Members are kept unread, so that one of a strange type costs nothing but itself.
-#[derive(Deserialize)]
 pub(crate) struct Frame<'a> {
-    #[serde(borrow, rename = "type")]
     kind: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub index: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub message: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub content_block: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub delta: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub usage: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub error: Option<&'a RawValue>,
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// `None`: no object.
+    pub(crate) fn read(json: &'a str) -> Option<Self> {
+        let [kind, index, message, content_block, delta, usage, error] =
+            members(json, ["type", "index", "message", "content_block", "delta", "usage", "error"])?;
+        Some(Self { kind, index, message, content_block, delta, usage, error })
+    }
+
     /// The type, as the data or else the event's name says it.
     pub(crate) fn kind(&self, event: &Event) -> String {
         text(self.kind).unwrap_or_else(|| event.name.clone())
@@ -42,51 +41,19 @@ impl Frame<'_> {
     }
 }
 
-#[derive(Deserialize)]
-pub(crate) struct Message<'a> {
-    #[serde(borrow)]
-    pub usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct Block<'a> {
-    #[serde(borrow, rename = "type")]
-    pub kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub thinking: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub input: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
+/// What grows in a `content_block_delta`, of which each is one.
 pub(crate) struct Delta<'a> {
-    #[serde(borrow)]
     pub text: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub thinking: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub partial_json: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-pub(crate) struct MessageDelta<'a> {
-    #[serde(borrow)]
-    pub stop_reason: Option<&'a RawValue>,
-    /// Says why the model refused.
-    #[serde(borrow)]
-    pub stop_details: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-pub(crate) struct StopDetails<'a> {
-    #[serde(borrow)]
-    pub explanation: Option<&'a RawValue>,
+impl<'a> Delta<'a> {
+    /// `None`: no object.
+    pub(crate) fn read(json: &'a str) -> Option<Self> {
+        let [text, thinking, partial_json] = members(json, ["text", "thinking", "partial_json"])?;
+        Some(Self { text, thinking, partial_json })
+    }
 }
 
 /// What is known of the stream.
@@ -105,11 +72,7 @@ impl State {
         if event.name == "error" {
             return Kind::Error;
         }
-        if let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data) {
-            return self.frame(&frame, event, texts);
-        }
-        let Some(json) = deduplicated(&event.data) else { return Kind::Odd };
-        serde_json::from_str::<Frame<'_>>(&json).map_or(Kind::Odd, |frame| self.frame(&frame, event, &mut Texts::new()))
+        Frame::read(&event.data).map_or(Kind::Odd, |frame| self.frame(&frame, event, texts))
     }
 
     fn frame<'a>(&mut self, frame: &Frame<'a>, event: &Event, texts: &mut Texts<'a>) -> Kind {
@@ -119,18 +82,17 @@ impl State {
         }
         match kind.as_str() {
             "message_start" => {
-                let message = frame.message.and_then(|raw| serde_json::from_str::<Message<'_>>(raw.get()).ok());
-                if let Some(usage) = message.and_then(|message| message.usage) {
+                if let Some([Some(usage)]) = frame.message.and_then(|raw| members(raw.get(), ["usage"])) {
                     self.usage.update(usage.get());
                 }
             }
             "content_block_start" => {
-                if let Some(block) = frame.content_block.and_then(|raw| serde_json::from_str::<Block<'_>>(raw.get()).ok()) {
-                    self.generated_bytes += string_bytes(block.text) + string_bytes(block.thinking) + string_bytes(block.name);
+                if let Some(texts) = frame.content_block.and_then(|raw| members(raw.get(), ["text", "thinking", "name"])) {
+                    self.generated_bytes += texts.into_iter().map(string_bytes).sum::<u64>();
                 }
             }
             "content_block_delta" => {
-                if let Some(delta) = frame.delta.and_then(|raw| serde_json::from_str::<Delta<'_>>(raw.get()).ok()) {
+                if let Some(delta) = frame.delta.and_then(|raw| Delta::read(raw.get())) {
                     texts.extend([delta.text, delta.thinking, delta.partial_json].into_iter().filter_map(string).map(|text| (text, true)));
                     self.generated_bytes += texts.iter().map(|(text, _)| string_bytes(Some(text))).sum::<u64>();
                 }
@@ -139,8 +101,9 @@ impl State {
                 if let Some(usage) = frame.usage {
                     self.usage.update(usage.get());
                 }
-                let delta = frame.delta.and_then(|raw| serde_json::from_str::<MessageDelta<'_>>(raw.get()).ok());
-                if let Some(reason) = delta.and_then(|delta| text(delta.stop_reason)) {
+                if let Some([reason]) = frame.delta.and_then(|raw| members(raw.get(), ["stop_reason"]))
+                    && let Some(reason) = text(reason)
+                {
                     self.natural = matches!(reason.as_str(), "end_turn" | "tool_use" | "stop_sequence");
                 }
             }

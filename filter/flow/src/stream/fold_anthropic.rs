@@ -1,8 +1,8 @@
 //! Anthropic's events to a message.
 
+use super::Frame;
 use super::fold::Step;
 use super::node::{Node, Unreadable, members, merge, replace};
-use super::{Frame, deduplicated};
 use crate::sse::Event;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -36,14 +36,8 @@ impl AnthropicFold {
         if event.name == "error" {
             return Err(Unreadable);
         }
-        if members(&event.data).is_some()
-            && let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data)
-        {
-            return self.frame(&frame, event, &event.data);
-        }
-        let json = deduplicated(&event.data).ok_or(Unreadable)?;
-        let frame = serde_json::from_str::<Frame<'_>>(&json).map_err(|_| Unreadable)?;
-        self.frame(&frame, event, &json)
+        let frame = Frame::read(&event.data).ok_or(Unreadable)?;
+        self.frame(&frame, event, &event.data)
     }
 
     fn frame(&mut self, frame: &Frame<'_>, event: &Event, json: &str) -> Step {

@@ -1,9 +1,9 @@
 //! Chat chunks to a chat completion.
 
 use super::fold::Step;
+use super::is_error;
 use super::node::{Members, Node, Unreadable, members, merge, replace};
 use super::tools::Slots;
-use super::{deduplicated, is_error};
 use crate::sse::Event;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -40,12 +40,7 @@ impl OpenaiFold {
             self.done = true;
             return Ok(0);
         }
-        let json = if let Some(chunk) = members(&event.data) {
-            return self.chunk(chunk);
-        } else {
-            deduplicated(&event.data).ok_or(Unreadable)?
-        };
-        self.chunk(members(&json).ok_or(Unreadable)?)
+        self.chunk(members(&event.data).ok_or(Unreadable)?)
     }
 
     fn chunk(&mut self, chunk: Members<'_>) -> Step {

@@ -5,11 +5,10 @@
 //! its first line up to its blank line: providers write an event at once, so that nothing waits in practice. Comments between events pass
 //! as they come, and so does what is longer than any usage chunk.
 
+use crate::object::members;
 use crate::sse::Reader;
 use memchr::{memchr2, memmem};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 /// No usage chunk is longer.
 const MAX_HELD_BYTES: usize = 16 << 10;
@@ -177,25 +176,10 @@ fn parse(held: &[u8]) -> Option<String> {
     first.or_else(|| reader.finish()).map(|event| event.data)
 }
 
-#[derive(Deserialize)]
-struct Chunk<'a> {
-    choices: Option<Vec<IgnoredAny>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    /// Moderation results come in a chunk without choices, too.
-    #[serde(borrow)]
-    moderation: Option<&'a RawValue>,
-}
-
 fn is_usage(data: &str) -> bool {
-    serde_json::from_str::<Chunk<'_>>(data).is_ok_and(|chunk| {
-        chunk.choices.is_some_and(|choices| choices.is_empty())
-            && chunk.usage.is_some()
-            && chunk.error.is_none()
-            && chunk.moderation.is_none()
-    })
+    // Moderation results come in a chunk without choices, too.
+    let Some([Some(choices), Some(_), None, None]) = members(data, ["choices", "usage", "error", "moderation"]) else { return false };
+    choices.get().strip_prefix('[').is_some_and(|list| list.trim_start() == "]")
 }
 
 #[cfg(test)]

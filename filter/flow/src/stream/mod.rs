@@ -27,13 +27,13 @@ pub use fold::Fold;
 pub use hide::Hider;
 pub use replay::replay;
 
-pub(crate) use anthropic::{Block, Delta as AnthropicDelta, Frame, Message, MessageDelta, StopDetails};
+pub(crate) use anthropic::{Delta as AnthropicDelta, Frame};
 pub(crate) use openai::{Choice, Chunk, choices};
 pub(crate) use tools::Slots;
 
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
-use crate::value::{json, written};
+use crate::value::json;
 use alike::{Alike, Texts};
 use proxium_wire::{Dialect, Usage};
 use serde_json::Value;
@@ -223,11 +223,6 @@ pub(crate) fn error(client: Speaks, kind: &str, message: &str, code: &Value) -> 
         }
     }
     out
-}
-
-/// Members that are named twice, made one. `None`: not a JSON object.
-pub(crate) fn deduplicated(json: &str) -> Option<String> {
-    serde_json::from_str::<Value>(json).ok().filter(Value::is_object).map(|value| written(&value))
 }
 
 /// The text of a JSON string.

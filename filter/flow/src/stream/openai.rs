@@ -3,93 +3,92 @@
 
 use super::alike::{Texts, string};
 use super::usage::OpenaiUsage;
-use super::{Kind, deduplicated, is_error, string_bytes, text};
+use super::{Kind, is_error, string_bytes, text};
+use crate::object::{list, members, typed};
 use crate::sse::Event;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// A chunk. Members are kept unread, so that one of a strange type costs nothing but itself.
-#[derive(Deserialize)]
 pub(crate) struct Chunk<'a> {
-    #[serde(borrow)]
     pub error: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub choices: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub usage: Option<&'a RawValue>,
     /// Of `/v1/responses` only.
-    #[serde(borrow, rename = "type")]
     pub kind: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub response: Option<&'a RawValue>,
     /// Text of a `/v1/responses` delta.
-    #[serde(borrow)]
     pub delta: Option<&'a RawValue>,
     /// Noise of any length (OpenAI).
-    #[serde(borrow)]
     obfuscation: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+impl<'a> Chunk<'a> {
+    /// `None`: no object.
+    pub(crate) fn read(json: &'a str) -> Option<Self> {
+        let [error, choices, usage, kind, response, delta, obfuscation] =
+            members(json, ["error", "choices", "usage", "type", "response", "delta", "obfuscation"])?;
+        Some(Self { error, choices, usage, kind, response, delta, obfuscation })
+    }
+}
+
 pub(crate) struct Choice<'a> {
-    #[serde(default)]
     pub index: u64,
-    #[serde(borrow)]
     pub delta: Option<Delta<'a>>,
-    #[serde(borrow)]
     pub finish_reason: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
 pub(crate) struct Delta<'a> {
-    #[serde(borrow)]
     pub content: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub refusal: Option<&'a RawValue>,
     /// DeepSeek, vLLM and others.
-    #[serde(borrow)]
     pub reasoning_content: Option<&'a RawValue>,
     /// OpenRouter, Ollama and others.
-    #[serde(borrow)]
     pub reasoning: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub tool_calls: Option<Vec<ToolCall<'a>>>,
-    #[serde(borrow)]
+    pub tool_calls: Vec<ToolCall<'a>>,
     pub function_call: Option<Function<'a>>,
 }
 
-#[derive(Deserialize)]
 pub(crate) struct ToolCall<'a> {
     pub index: Option<u64>,
-    #[serde(borrow)]
     pub id: Option<&'a RawValue>,
-    #[serde(borrow)]
     pub function: Option<Function<'a>>,
-    #[serde(borrow)]
     pub custom: Option<Function<'a>>,
 }
 
 /// A function or a custom tool.
-#[derive(Deserialize)]
 pub(crate) struct Function<'a> {
-    #[serde(borrow)]
     pub name: Option<&'a RawValue>,
-    #[serde(borrow, alias = "input")]
     pub arguments: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Response<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
 }
 
 /// The choices of a chunk; none if they are no choices.
 pub(crate) fn choices(raw: Option<&RawValue>) -> Option<Vec<Choice<'_>>> {
-    raw.map_or_else(|| Some(Vec::new()), |raw| serde_json::from_str(raw.get()).ok())
+    list(raw)?.into_iter().map(choice).collect()
+}
+
+fn choice(raw: &RawValue) -> Option<Choice<'_>> {
+    let [index, delta, finish_reason] = members(raw.get(), ["index", "delta", "finish_reason"])?;
+    Some(Choice { index: typed(index)?.unwrap_or_default(), delta: self::delta(delta)?, finish_reason })
+}
+
+fn delta(raw: Option<&RawValue>) -> Option<Option<Delta<'_>>> {
+    let Some(raw) = raw else { return Some(None) };
+    let [content, refusal, reasoning_content, reasoning, tool_calls, function_call] =
+        members(raw.get(), ["content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call"])?;
+    let tool_calls = list(tool_calls)?.into_iter().map(tool_call).collect::<Option<_>>()?;
+    Some(Some(Delta { content, refusal, reasoning_content, reasoning, tool_calls, function_call: function(function_call)? }))
+}
+
+fn tool_call(raw: &RawValue) -> Option<ToolCall<'_>> {
+    let [index, id, named, custom] = members(raw.get(), ["index", "id", "function", "custom"])?;
+    Some(ToolCall { index: typed(index)?, id, function: function(named)?, custom: function(custom)? })
+}
+
+fn function(raw: Option<&RawValue>) -> Option<Option<Function<'_>>> {
+    let Some(raw) = raw else { return Some(None) };
+    let [name, arguments, input] = members(raw.get(), ["name", "arguments", "input"])?;
+    Some(Some(Function { name, arguments: arguments.or(input) }))
 }
 
 /// What is known of the stream.
@@ -120,11 +119,7 @@ impl State {
             self.ended = true;
             return Kind::End;
         }
-        if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&event.data) {
-            return self.chunk(&chunk, texts);
-        }
-        let Some(json) = deduplicated(&event.data) else { return Kind::Odd };
-        serde_json::from_str::<Chunk<'_>>(&json).map_or(Kind::Odd, |chunk| self.chunk(&chunk, &mut Texts::new()))
+        Chunk::read(&event.data).map_or(Kind::Odd, |chunk| self.chunk(&chunk, texts))
     }
 
     fn chunk<'a>(&mut self, chunk: &Chunk<'a>, texts: &mut Texts<'a>) -> Kind {
@@ -160,9 +155,9 @@ impl State {
 
     /// An event of `/v1/responses`: named, and the last one is the terminator.
     fn response(&mut self, kind: &str, chunk: &Chunk<'_>) -> Kind {
-        if let Some(response) = chunk.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok()) {
-            self.usage.update(response.usage.map_or("null", RawValue::get));
-            self.response_id = text(response.id).unwrap_or_else(|| std::mem::take(&mut self.response_id));
+        if let Some([id, usage]) = chunk.response.and_then(|raw| members(raw.get(), ["id", "usage"])) {
+            self.usage.update(usage.map_or("null", RawValue::get));
+            self.response_id = text(id).unwrap_or_else(|| std::mem::take(&mut self.response_id));
         }
         match kind {
             "error" | "response.failed" => return Kind::Error,
@@ -188,7 +183,7 @@ impl<'a> Delta<'a> {
         let mut texts = vec![self.content, self.refusal, self.reasoning_content, self.reasoning];
         let mut add =
             |function: &Option<Function<'a>>| texts.extend(function.iter().flat_map(|function| [function.name, function.arguments]));
-        for call in self.tool_calls.iter().flatten() {
+        for call in &self.tool_calls {
             add(&call.function);
             add(&call.custom);
         }

@@ -21,7 +21,7 @@ use super::usage::{anthropic_usage, anthropic_usage_so_far};
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::OpenaiUsage;
-use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
+use crate::stream::{Choice, Chunk, Slots, broken, choices, error, is_error, text};
 use crate::value::json;
 use proxium_wire::Usage;
 use serde::Deserialize;
@@ -72,11 +72,7 @@ impl Translator {
         if event.data.starts_with("[DONE]") {
             return self.stop(out);
         }
-        let taken = if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&event.data) {
-            self.chunk(&chunk, event, out)
-        } else if let Some(json) = deduplicated(&event.data)
-            && let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&json)
-        {
+        let taken = if let Some(chunk) = Chunk::read(&event.data) {
             self.chunk(&chunk, event, out)
         } else {
             if event.name == "error" {
@@ -125,7 +121,7 @@ impl Translator {
                 self.refused = true;
                 self.blocks.text(&refusal, out)?;
             }
-            for call in delta.tool_calls.iter().flatten() {
+            for call in &delta.tool_calls {
                 let id = text(call.id).unwrap_or_default();
                 let slot = self.slots.slot(call.index, &id);
                 let begins = slot >= self.calls;

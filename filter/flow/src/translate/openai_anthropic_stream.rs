@@ -15,10 +15,11 @@
 
 use super::openai_anthropic::finish_reason;
 use super::openai_usage;
+use crate::object::members;
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
 use crate::stream::usage::AnthropicUsage;
-use crate::stream::{AnthropicDelta, Block, Frame, Message, MessageDelta, StopDetails, broken, deduplicated, error, text};
+use crate::stream::{AnthropicDelta, Frame, broken, error, text};
 use crate::value::json;
 use serde::Serialize;
 use serde_json::Value;
@@ -86,12 +87,7 @@ impl Translator {
         if self.over {
             return;
         }
-        if let Ok(frame) = serde_json::from_str::<Frame<'_>>(&event.data) {
-            return self.frame(&frame, event, out);
-        }
-        if let Some(json) = deduplicated(&event.data)
-            && let Ok(frame) = serde_json::from_str::<Frame<'_>>(&json)
-        {
+        if let Some(frame) = Frame::read(&event.data) {
             self.frame(&frame, event, out);
         } else if event.name == "error" {
             self.fail(None, out);
@@ -113,18 +109,18 @@ impl Translator {
         }
         match kind.as_str() {
             "message_start" => {
-                if let Some(usage) = read::<Message<'_>>(frame.message).and_then(|message| message.usage) {
+                if let Some([Some(usage)]) = frame.message.and_then(|raw| members(raw.get(), ["usage"])) {
                     self.usage.update(usage.get());
                 }
                 self.begin(out);
             }
             "content_block_start" => {
-                if let Some(block) = read::<Block<'_>>(frame.content_block) {
-                    self.block(frame.index().unwrap_or_default(), &block, out);
+                if let Some(block) = frame.content_block {
+                    self.block(frame.index().unwrap_or_default(), block, out);
                 }
             }
             "content_block_delta" => {
-                if let Some(delta) = read::<AnthropicDelta<'_>>(frame.delta) {
+                if let Some(delta) = frame.delta.and_then(|raw| AnthropicDelta::read(raw.get())) {
                     self.delta(frame.index().unwrap_or_default(), &delta, out);
                 }
             }
@@ -139,11 +135,13 @@ impl Translator {
                 if let Some(usage) = frame.usage {
                     self.usage.update(usage.get());
                 }
-                let Some(delta) = read::<MessageDelta<'_>>(frame.delta) else { return };
-                let Some(reason) = text(delta.stop_reason) else { return };
+                let delta = frame.delta.and_then(|raw| members(raw.get(), ["stop_reason", "stop_details"]));
+                let Some([reason, details]) = delta else { return };
+                let Some(reason) = text(reason) else { return };
                 if reason == "refusal" {
-                    let explanation = read::<StopDetails<'_>>(delta.stop_details).and_then(|details| text(details.explanation));
-                    self.grow("refusal", explanation, out);
+                    // Says why the model refused.
+                    let details = details.and_then(|raw| members(raw.get(), ["explanation"]));
+                    self.grow("refusal", details.and_then(|[explanation]| text(explanation)), out);
                 }
                 self.end(finish_reason(&reason), out);
             }
@@ -152,13 +150,15 @@ impl Translator {
         }
     }
 
-    fn block(&mut self, index: u64, block: &Block<'_>, out: &mut Vec<u8>) {
-        match text(block.kind).unwrap_or_default().as_str() {
-            "text" => self.grow("content", text(block.text), out),
-            "thinking" => self.grow("reasoning_content", text(block.thinking), out),
+    fn block(&mut self, index: u64, block: &RawValue, out: &mut Vec<u8>) {
+        let names = ["type", "text", "thinking", "id", "name", "input"];
+        let Some([kind, content, thinking, id, name, input]) = members(block.get(), names) else { return };
+        match text(kind).unwrap_or_default().as_str() {
+            "text" => self.grow("content", text(content), out),
+            "thinking" => self.grow("reasoning_content", text(thinking), out),
             "tool_use" => {
-                let (id, name) = (text(block.id).unwrap_or_default(), text(block.name).unwrap_or_default());
-                let input = block.input.map(|raw| raw.get().to_owned()).unwrap_or_default();
+                let (id, name) = (text(id).unwrap_or_default(), text(name).unwrap_or_default());
+                let input = input.map(|raw| raw.get().to_owned()).unwrap_or_default();
                 let slot = self.tool_count;
                 self.tool_count += 1;
                 self.tools.retain(|tool| tool.block != index);
@@ -248,10 +248,6 @@ impl Translator {
         let chunk = Chunk { id: &self.id, object: "chat.completion.chunk", created: self.created_s, model: &self.model, choices, usage };
         sse::write(out, None, &chunk);
     }
-}
-
-fn read<'a, T: serde::Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<T> {
-    serde_json::from_str(raw?.get()).ok()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::speaks::Speaks;
 use crate::sse::Event;
 use crate::stream::responses::{Events, Frame, ended, function_call, message, part};
 use crate::stream::usage::OpenaiUsage;
-use crate::stream::{Choice, Chunk, Slots, broken, choices, deduplicated, error, is_error, text};
+use crate::stream::{Choice, Chunk, Slots, broken, choices, error, is_error, text};
 use crate::value::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -81,11 +81,7 @@ impl Translator {
         if event.data.starts_with("[DONE]") {
             return self.stop(out);
         }
-        if let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&event.data) {
-            self.chunk(&chunk, event, out);
-        } else if let Some(json) = deduplicated(&event.data)
-            && let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(&json)
-        {
+        if let Some(chunk) = Chunk::read(&event.data) {
             self.chunk(&chunk, event, out);
         } else if event.name == "error" {
             self.fail(None, out);
@@ -128,7 +124,7 @@ impl Translator {
                     self.say(&text, is_refusal, out);
                 }
             }
-            for call in delta.tool_calls.iter().flatten() {
+            for call in &delta.tool_calls {
                 let id = text(call.id).unwrap_or_default();
                 let slot = self.slots.slot(call.index, &id);
                 let function = call.function.as_ref();
