@@ -2,6 +2,7 @@
 
 use crate::dialect::text_tokens;
 use crate::json::Document;
+use crate::object::members;
 use crate::value::written;
 use proxium_wire::{Dialect, Memory};
 use serde_json::Value;
@@ -49,13 +50,8 @@ pub fn added(body: &Document, dialect: Dialect, memories: &[&Memory]) -> Option<
 fn in_messages(body: &Document, text: &str) -> Option<Vec<u8>> {
     let mut messages: Vec<&str> =
         serde_json::from_str::<Vec<&RawValue>>(body.member("messages")?).ok()?.into_iter().map(RawValue::get).collect();
-    let instructs = |message: &&str| {
-        #[derive(serde::Deserialize)]
-        struct Role {
-            role: Option<String>,
-        }
-        serde_json::from_str::<Role>(message).is_ok_and(|role| matches!(role.role.as_deref(), Some("system" | "developer")))
-    };
+    let role = |message: &str| members(message, ["role"]).and_then(|[role]| crate::stream::text(role));
+    let instructs = |message: &&str| matches!(role(message).as_deref(), Some("system" | "developer"));
     let at = messages.iter().take_while(|message| instructs(message)).count();
     let memory = format!("{{\"role\":\"system\",\"content\":{}}}", Value::from(text));
     messages.insert(at, &memory);

@@ -19,13 +19,13 @@ pub(crate) fn body_members<'a, const N: usize>(body: &'a [u8], names: [&str; N])
 }
 
 /// The value of a member, if it is there. `None`: it is of another type.
-pub(crate) fn typed<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<Option<T>> {
+pub(crate) fn optional<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Option<Option<T>> {
     raw.map(|raw| serde_json::from_str(raw.get())).transpose().ok()
 }
 
 /// The elements of an array, none if it is absent. `None`: no array.
 pub(crate) fn list(raw: Option<&RawValue>) -> Option<Vec<&RawValue>> {
-    typed(raw).map(Option::unwrap_or_default)
+    optional(raw).map(Option::unwrap_or_default)
 }
 
 fn read<'a>(json: &'a str, members: Members<'_, 'a>) -> serde_json::Result<()> {
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_member_may_be_absent_but_not_of_another_type() {
         let [a, b] = members(r#"{"a":"x"}"#, ["a", "b"]).unwrap();
-        assert_eq!((typed::<String>(a), typed::<String>(b)), (Some(Some("x".into())), Some(None)));
-        assert_eq!((typed::<u64>(a), list(a).map(|list| list.len()), list(b).map(|list| list.len())), (None, None, Some(0)));
+        assert_eq!((optional::<String>(a), optional::<String>(b)), (Some(Some("x".into())), Some(None)));
+        assert_eq!((optional::<u64>(a), list(a).map(|list| list.len()), list(b).map(|list| list.len())), (None, None, Some(0)));
     }
 }

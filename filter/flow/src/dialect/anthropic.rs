@@ -1,19 +1,14 @@
 //! The Anthropic dialect. Shapes: platform.claude.com/docs/en/api/messages and the types of the Python SDK 2.14, as of October 2026.
 
-use super::{Answer, Request, messages, model, typed};
+use super::{Answer, Request, messages, model, typed, typed_in};
 use crate::json::Document;
+use crate::object::{body_members, optional};
 use crate::refusal::Refusal;
+use crate::stream::usage::AnthropicUsage;
 use proxium_wire::Usage;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// The most messages of one call; the API's own limit.
 pub const MAX_MESSAGES: usize = 100_000;
-
-#[derive(Deserialize)]
-struct Metadata {
-    user_id: Option<String>,
-}
 
 /// Reads what proxium acts on in a `/v1/messages` request.
 ///
@@ -41,45 +36,9 @@ pub fn count_request(body: &Document) -> Result<Request, Refusal> {
         return Err(Refusal::invalid("system", "`system` must be a string or an array of text blocks."));
     }
     let max_output_tokens = typed(body, "max_tokens", "a whole number")?;
-    let metadata: Option<Metadata> = typed(body, "metadata", "an object whose `user_id` is a string")?;
-    let user = metadata.and_then(|metadata| metadata.user_id).unwrap_or_default();
+    let user: Option<String> = typed_in(body, "metadata", "user_id", "an object whose `user_id` is a string")?;
+    let user = user.unwrap_or_default();
     Ok(Request { model, choices: 1, max_output_tokens, user, include_usage: true, ..Request::default() })
-}
-
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    stop_reason: Option<String>,
-    /// Kept unread: a usage that makes no sense must not cost the client its answer.
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
-/// The `usage` of an answer, or of a stream's event.
-#[derive(Debug, Default, Deserialize)]
-pub struct UsageBody {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_creation: Option<CacheCreation>,
-    output_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct CacheCreation {
-    ephemeral_5m_input_tokens: Option<u64>,
-    ephemeral_1h_input_tokens: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct OutputDetails {
-    thinking_tokens: Option<u64>,
 }
 
 /// Reads the body of a 2xx that is not empty.
@@ -88,14 +47,17 @@ struct OutputDetails {
 /// `not_json`, `error_in_200`, or `no_message` for JSON without an array of content. Empty content is an answer: a model may end its
 /// turn without a word.
 pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    if body.error.is_some() || body.kind.as_deref() == Some("error") {
+    let [kind, error, content, stop_reason, usage] =
+        body_members(body, ["type", "error", "content", "stop_reason", "usage"]).ok_or("not_json")?;
+    let kind: Option<String> = optional(kind).ok_or("not_json")?;
+    let stop_reason: Option<String> = optional(stop_reason).ok_or("not_json")?;
+    if error.is_some() || kind.as_deref() == Some("error") {
         return Err("error_in_200");
     }
-    let content = body.content.filter(|content| content.get().starts_with('[')).ok_or("no_message")?;
+    let content = content.filter(|content| content.get().starts_with('[')).ok_or("no_message")?;
     Ok(Answer {
-        usage: body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read()),
-        complete: body.stop_reason.as_deref().is_some_and(is_natural_end),
+        usage: AnthropicUsage::of(usage),
+        complete: stop_reason.as_deref().is_some_and(is_natural_end),
         message_bytes: content.get().len() as u64,
         ..Answer::default()
     })
@@ -106,15 +68,11 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
 /// # Errors
 /// `empty_body`, `not_json`, or `no_count`.
 pub fn count_answer(body: &[u8]) -> Result<Answer, &'static str> {
-    #[derive(Deserialize)]
-    struct Count {
-        input_tokens: Option<u64>,
-    }
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let count: Count = crate::json::parse(body).map_err(|_| "not_json")?;
-    count.input_tokens.ok_or("no_count")?;
+    let [count] = body_members(body, ["input_tokens"]).ok_or("not_json")?;
+    optional::<u64>(count).ok_or("not_json")?.ok_or("no_count")?;
     Ok(Answer { usage: Some(Usage::default()), complete: true, ..Answer::default() })
 }
 
@@ -122,34 +80,6 @@ pub fn count_answer(body: &[u8]) -> Result<Answer, &'static str> {
 #[must_use]
 pub fn is_natural_end(stop_reason: &str) -> bool {
     matches!(stop_reason, "end_turn" | "tool_use" | "stop_sequence")
-}
-
-impl UsageBody {
-    /// `input_tokens` excludes what a cache served or took in; an explicit zero is a zero. `None`: no count at all.
-    #[must_use]
-    pub fn read(&self) -> Option<Usage> {
-        let counts = [self.input_tokens, self.output_tokens, self.cache_read_input_tokens, self.cache_creation_input_tokens];
-        if counts.iter().all(Option::is_none) && self.cache_creation.is_none() {
-            return None;
-        }
-        let total = self.cache_creation_input_tokens.unwrap_or_default();
-        let (split_5m, split_1h) = self.cache_creation.as_ref().map_or((0, 0), |creation| {
-            (creation.ephemeral_5m_input_tokens.unwrap_or_default(), creation.ephemeral_1h_input_tokens.unwrap_or_default())
-        });
-        // The split says for how long, the total how many; where they differ, what the split does not explain is the default, 5 minutes.
-        let cache_write_5m = split_5m.max(total.saturating_sub(split_1h));
-        let output = self.output_tokens.unwrap_or_default();
-        let thinking = self.output_tokens_details.as_ref().and_then(|details| details.thinking_tokens).unwrap_or_default();
-        Some(Usage {
-            input: self.input_tokens.unwrap_or_default(),
-            cached_input: self.cache_read_input_tokens.unwrap_or_default(),
-            cache_write_5m,
-            cache_write_1h: split_1h,
-            output,
-            reasoning: thinking.min(output),
-            ..Usage::default()
-        })
-    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::{Answer, Request, model, typed};
 use crate::json::Document;
+use crate::object::{body_members, members, optional};
 use crate::refusal::Refusal;
 use proxium_wire::Usage;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Reads what proxium acts on in a request.
@@ -50,22 +50,6 @@ fn tokens_of(input: Option<&str>) -> Result<u64, Refusal> {
     }
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Tokens {
-    prompt_tokens: Option<u64>,
-    total_tokens: Option<u64>,
-}
-
 /// Reads the body of a 2xx, without copying the vectors.
 ///
 /// # Errors
@@ -74,18 +58,18 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    if body.error.is_some() {
+    let [error, data, usage] = body_members(body, ["error", "data", "usage"]).ok_or("not_json")?;
+    if error.is_some() {
         return Err("error_in_200");
     }
-    body.data.filter(|data| data.get().strip_prefix('[').is_some_and(|list| !list.trim_start().starts_with(']'))).ok_or("no_data")?;
-    Ok(Answer { usage: input_usage(body.usage), ..Answer::default() })
+    data.filter(|data| data.get().strip_prefix('[').is_some_and(|list| !list.trim_start().starts_with(']'))).ok_or("no_data")?;
+    Ok(Answer { usage: input_usage(usage), ..Answer::default() })
 }
 
 /// The tokens of an endpoint that generates none.
 pub(super) fn input_usage(raw: Option<&RawValue>) -> Option<Usage> {
-    let tokens: Tokens = serde_json::from_str(raw?.get()).ok()?;
-    tokens.prompt_tokens.or(tokens.total_tokens).map(|input| Usage { input, ..Usage::default() })
+    let [prompt, total] = members(raw?.get(), ["prompt_tokens", "total_tokens"])?;
+    optional(prompt)?.or(optional(total)?).map(|input| Usage { input, ..Usage::default() })
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod responses;
 pub use estimate::{count_tokens, input_tokens, text_tokens};
 
 use crate::json::{Document, Elements};
+use crate::object::{members, optional};
 use crate::refusal::Refusal;
 use proxium_wire::{Dialect, Usage};
 use serde::Deserialize;
@@ -86,8 +87,18 @@ pub fn answer(dialect: Dialect, body: &[u8]) -> Result<Answer, &'static str> {
 fn typed<'a, T: Deserialize<'a>>(body: &'a Document, name: &str, what: &str) -> Result<Option<T>, Refusal> {
     match body.member(name) {
         None => Ok(None),
-        Some(text) => serde_json::from_str(text).map(Some).map_err(|_| Refusal::invalid(name, format!("`{name}` must be {what}."))),
+        Some(text) => serde_json::from_str(text).map(Some).map_err(|_| must_be(name, what)),
     }
+}
+
+/// A member of a member that is an object.
+fn typed_in<'a, T: Deserialize<'a>>(body: &'a Document, name: &str, inner: &str, what: &str) -> Result<Option<T>, Refusal> {
+    let Some(text) = body.member(name) else { return Ok(None) };
+    members(text, [inner]).and_then(|[found]| optional(found)).ok_or_else(|| must_be(name, what))
+}
+
+fn must_be(name: &str, what: &str) -> Refusal {
+    Refusal::invalid(name, format!("`{name}` must be {what}."))
 }
 
 fn model(body: &Document) -> Result<String, Refusal> {

@@ -3,9 +3,8 @@
 use super::embeddings::input_usage;
 use super::{Answer, Request, model, typed};
 use crate::json::Document;
+use crate::object::{body_members, list};
 use crate::refusal::Refusal;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 /// What a request without a model asks for.
 pub const DEFAULT_MODEL: &str = "omni-moderation-latest";
@@ -27,16 +26,6 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
     Ok(Request { model, user: user.unwrap_or_default(), max_output_tokens: Some(0), ..Request::default() })
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    results: Vec<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
 /// Reads the body of a 2xx.
 ///
 /// # Errors
@@ -45,14 +34,14 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    if body.error.is_some() {
+    let [error, results, usage] = body_members(body, ["error", "results", "usage"]).ok_or("not_json")?;
+    if error.is_some() {
         return Err("error_in_200");
     }
-    if body.results.is_empty() {
+    if list(results).ok_or("not_json")?.is_empty() {
         return Err("no_results");
     }
-    Ok(Answer { usage: input_usage(body.usage), ..Answer::default() })
+    Ok(Answer { usage: input_usage(usage), ..Answer::default() })
 }
 
 #[cfg(test)]

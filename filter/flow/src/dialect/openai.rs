@@ -1,20 +1,14 @@
 //! The OpenAI dialect. Shapes: platform.openai.com/docs/api-reference/chat, as of 2026.
 
-use super::{Answer, Request, messages, model, typed};
+use super::{Answer, Request, messages, model, typed, typed_in};
 use crate::json::Document;
+use crate::object::{body_members, list, members, optional};
 use crate::refusal::Refusal;
-use proxium_wire::Usage;
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use crate::stream::usage::OpenaiUsage;
 
 /// The most messages of one call: more is a mistake of the caller (OpenAI itself takes 2,048).
 pub const MAX_MESSAGES: usize = 4_096;
 const MAX_CHOICES: u64 = 128;
-
-#[derive(Deserialize)]
-struct StreamOptions {
-    include_usage: Option<bool>,
-}
 
 /// Reads what proxium acts on in a chat request.
 ///
@@ -24,7 +18,7 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
     let model = model(body)?;
     messages(body, MAX_MESSAGES)?;
     let stream: Option<bool> = typed(body, "stream", "a boolean")?;
-    let options: Option<StreamOptions> = typed(body, "stream_options", "an object whose `include_usage` is a boolean")?;
+    let include_usage: Option<bool> = typed_in(body, "stream_options", "include_usage", "an object whose `include_usage` is a boolean")?;
     let choices = typed(body, "n", "a whole number")?.unwrap_or(1);
     if !(1..=MAX_CHOICES).contains(&choices) {
         return Err(Refusal::invalid("n", format!("`n` must be 1 to {MAX_CHOICES}.")));
@@ -38,47 +32,9 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
         max_output_tokens,
         user: user.unwrap_or_default(),
         stream: stream.unwrap_or_default(),
-        include_usage: options.and_then(|options| options.include_usage).unwrap_or_default(),
+        include_usage: include_usage.unwrap_or_default(),
         ..Request::default()
     })
-}
-
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    choices: Vec<Choice<'a>>,
-    /// Kept unread: a usage that makes no sense must not cost the client its answer.
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Choice<'a> {
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-    finish_reason: Option<String>,
-}
-
-/// The `usage` of an answer, or of a stream's chunk.
-#[derive(Debug, Default, Deserialize)]
-pub struct UsageBody {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<InputDetails>,
-    completion_tokens_details: Option<OutputDetails>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct InputDetails {
-    cached_tokens: Option<u64>,
-    cache_write_tokens: Option<u64>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct OutputDetails {
-    reasoning_tokens: Option<u64>,
 }
 
 /// Reads the body of a 2xx that is not empty.
@@ -86,16 +42,22 @@ struct OutputDetails {
 /// # Errors
 /// The word for what makes it no answer: `not_json`, `error_in_200`, `no_choices`.
 pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    if body.error.is_some() {
+    let [error, choices, usage] = body_members(body, ["error", "choices", "usage"]).ok_or("not_json")?;
+    if error.is_some() {
         return Err("error_in_200");
     }
-    if body.choices.is_empty() {
+    let choices = list(choices).ok_or("not_json")?;
+    if choices.is_empty() {
         return Err("no_choices");
     }
-    let complete = body.choices.iter().all(|choice| choice.finish_reason.as_deref().is_some_and(is_natural_end));
-    let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
-    let usage = body.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
+    let (mut complete, mut message_bytes) = (true, 0);
+    for choice in choices {
+        let [message, finish_reason] = members(choice.get(), ["message", "finish_reason"]).ok_or("not_json")?;
+        let finish_reason: Option<String> = optional(finish_reason).ok_or("not_json")?;
+        complete &= finish_reason.as_deref().is_some_and(is_natural_end);
+        message_bytes += message.map_or(0, |message| message.get().len() as u64);
+    }
+    let usage = OpenaiUsage::of(usage);
     Ok(Answer { usage, complete, message_bytes, ..Answer::default() })
 }
 
@@ -105,29 +67,11 @@ pub fn is_natural_end(finish_reason: &str) -> bool {
     matches!(finish_reason, "stop" | "tool_calls" | "function_call")
 }
 
-impl UsageBody {
-    /// `prompt_tokens` includes what a cache served and, from `gpt-5.6` on, took in; an explicit zero is a zero. `None`: no count at all.
-    #[must_use]
-    pub fn read(&self) -> Option<Usage> {
-        let (input, output) = (self.prompt_tokens, self.completion_tokens);
-        if input.is_none() && output.is_none() {
-            return None;
-        }
-        let input = input.unwrap_or_default();
-        let output = output.unwrap_or_default();
-        let details = self.prompt_tokens_details.as_ref();
-        let cached_input = details.and_then(|details| details.cached_tokens).unwrap_or_default().min(input);
-        let written = details.and_then(|details| details.cache_write_tokens).unwrap_or_default().min(input - cached_input);
-        let reasoning = self.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens).unwrap_or_default();
-        // OpenAI has one cache-write price, whatever the lifetime.
-        Some(Usage { input: input - cached_input - written, cached_input, cache_write_5m: written, output, reasoning, ..Usage::default() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dialect::NOT_IN_CACHE_KEY;
+    use proxium_wire::Usage;
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
 

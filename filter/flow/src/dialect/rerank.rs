@@ -3,10 +3,9 @@
 use super::embeddings::input_usage;
 use super::{Answer, Request, estimate, model, typed};
 use crate::json::Document;
+use crate::object::{body_members, members};
 use crate::refusal::Refusal;
-use crate::stream::usage::number;
-use serde::Deserialize;
-use serde_json::Value;
+use crate::stream::usage::number_in;
 use serde_json::value::RawValue;
 
 /// Cohere counts one search for up to so many documents…
@@ -36,18 +35,6 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
     Ok(Request { model, max_output_tokens: Some(0), searches: parts.div_ceil(DOCUMENTS_PER_SEARCH), ..Request::default() })
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    #[serde(borrow)]
-    results: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(default)]
-    meta: Value,
-}
-
 /// Reads the body of a 2xx: searches as Cohere bills them (`meta.billed_units`), tokens as Jina and vLLM do (`usage`).
 ///
 /// # Errors
@@ -56,15 +43,15 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    if body.error.is_some() {
+    let [error, results, usage, meta] = body_members(body, ["error", "results", "usage", "meta"]).ok_or("not_json")?;
+    if error.is_some() {
         return Err("error_in_200");
     }
-    body.results.filter(|results| results.get().starts_with('[')).ok_or("no_results")?;
-    let billed = body.meta.get("billed_units").unwrap_or(&Value::Null);
-    let tokens = [billed, body.meta.get("tokens").unwrap_or(&Value::Null)].into_iter().find_map(|of| number(of, "input_tokens"));
-    let usage = input_usage(body.usage).or(tokens.map(|input| proxium_wire::Usage { input, ..Default::default() }));
-    Ok(Answer { usage, searches: number(billed, "search_units"), ..Answer::default() })
+    results.filter(|results| results.get().starts_with('[')).ok_or("no_results")?;
+    let [billed, tokens] = meta.and_then(|meta| members(meta.get(), ["billed_units", "tokens"])).unwrap_or_default();
+    let tokens = [billed, tokens].into_iter().find_map(|of| number_in(of, "input_tokens"));
+    let usage = input_usage(usage).or(tokens.map(|input| proxium_wire::Usage { input, ..Default::default() }));
+    Ok(Answer { usage, searches: number_in(billed, "search_units"), ..Answer::default() })
 }
 
 #[cfg(test)]

@@ -2,11 +2,10 @@
 
 use super::{Answer, Request, model, typed};
 use crate::json::Document;
+use crate::object::{body_members, optional};
 use crate::refusal::Refusal;
 use crate::stream::usage::OpenaiUsage;
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 /// Members that name an object which the provider keeps, wherever they stand in the input or in a tool.
 const STORED: [&str; 5] = ["file_id", "file_ids", "vector_store_ids", "container_id", "skill_id"];
@@ -83,18 +82,6 @@ fn refers(value: &Value, at: &str) -> Option<String> {
     }
 }
 
-#[derive(Deserialize)]
-struct Body<'a> {
-    id: Option<String>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-    status: Option<String>,
-    #[serde(borrow)]
-    output: Option<&'a RawValue>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-}
-
 /// Reads the body of a 2xx.
 ///
 /// # Errors
@@ -103,19 +90,19 @@ pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
     if body.trim_ascii().is_empty() {
         return Err("empty_body");
     }
-    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
-    let status = body.status.as_deref();
-    if body.error.is_some() || status == Some("failed") {
+    let [id, error, status, output, usage] = body_members(body, ["id", "error", "status", "output", "usage"]).ok_or("not_json")?;
+    let id: Option<String> = optional(id).ok_or("not_json")?;
+    let status: Option<String> = optional(status).ok_or("not_json")?;
+    let status = status.as_deref();
+    if error.is_some() || status == Some("failed") {
         return Err("error_in_200");
     }
-    let output = body.output.filter(|output| output.get().starts_with('[')).ok_or("no_output")?;
-    let mut usage = OpenaiUsage::default();
-    usage.update(body.usage.map_or("null", RawValue::get));
+    let output = output.filter(|output| output.get().starts_with('[')).ok_or("no_output")?;
     Ok(Answer {
-        usage: usage.usage(),
+        usage: OpenaiUsage::of(usage),
         complete: status == Some("completed"),
         message_bytes: output.get().len() as u64,
-        response_id: body.id.unwrap_or_default(),
+        response_id: id.unwrap_or_default(),
         ..Answer::default()
     })
 }

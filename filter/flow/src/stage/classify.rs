@@ -8,6 +8,7 @@ use crate::deadline::Share;
 use crate::dialect::{self, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::Reply;
+use crate::object::{body_members, list, members, optional};
 use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
@@ -18,7 +19,6 @@ use prost::Message;
 use proxium_wire::admit_reply::Outcome;
 use proxium_wire::settlement::End;
 use proxium_wire::{AdmitReply, Alternative, Classifier, Dialect, Hold, Store, StoredAnswer, Usage};
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 
@@ -183,29 +183,19 @@ fn word(text: &str, classifier: &Classifier) -> Option<String> {
 /// Reads a provider's answer: its text, and the usage if it is told.
 #[must_use]
 pub fn read(provider: Dialect, body: &[u8]) -> Option<(String, Option<Usage>)> {
-    #[derive(Deserialize)]
-    struct Body {
-        #[serde(default)]
-        choices: Vec<Choice>,
-        #[serde(default)]
-        content: Vec<Block>,
-    }
-    #[derive(Deserialize)]
-    struct Choice {
-        message: Message,
-    }
-    #[derive(Deserialize)]
-    struct Message {
-        content: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Block {
-        text: Option<String>,
-    }
     let usage = dialect::answer(provider, body).ok()?.usage;
-    let Body { choices, content } = crate::json::parse(body).ok()?;
-    let said = choices.into_iter().filter_map(|choice| choice.message.content).chain(content.into_iter().filter_map(|block| block.text));
-    Some((said.collect::<Vec<_>>().join(" "), usage))
+    let [choices, content] = body_members(body, ["choices", "content"])?;
+    let mut said: Vec<String> = Vec::new();
+    for choice in list(choices)? {
+        let [message] = members(choice.get(), ["message"])?;
+        let [content] = members(message?.get(), ["content"])?;
+        said.extend(optional::<String>(content)?);
+    }
+    for block in list(content)? {
+        let [text] = members(block.get(), ["text"])?;
+        said.extend(optional::<String>(text)?);
+    }
+    Some((said.join(" "), usage))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::alike::{Texts, string};
 use super::usage::OpenaiUsage;
 use super::{Kind, is_error, string_bytes, text};
-use crate::object::{list, members, typed};
+use crate::object::{list, members, optional};
 use crate::sse::Event;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ pub(crate) fn choices(raw: Option<&RawValue>) -> Option<Vec<Choice<'_>>> {
 
 fn choice(raw: &RawValue) -> Option<Choice<'_>> {
     let [index, delta, finish_reason] = members(raw.get(), ["index", "delta", "finish_reason"])?;
-    Some(Choice { index: typed(index)?.unwrap_or_default(), delta: self::delta(delta)?, finish_reason })
+    Some(Choice { index: optional(index)?.unwrap_or_default(), delta: self::delta(delta)?, finish_reason })
 }
 
 fn delta(raw: Option<&RawValue>) -> Option<Option<Delta<'_>>> {
@@ -82,7 +82,7 @@ fn delta(raw: Option<&RawValue>) -> Option<Option<Delta<'_>>> {
 
 fn tool_call(raw: &RawValue) -> Option<ToolCall<'_>> {
     let [index, id, named, custom] = members(raw.get(), ["index", "id", "function", "custom"])?;
-    Some(ToolCall { index: typed(index)?, id, function: function(named)?, custom: function(custom)? })
+    Some(ToolCall { index: optional(index)?, id, function: function(named)?, custom: function(custom)? })
 }
 
 fn function(raw: Option<&RawValue>) -> Option<Option<Function<'_>>> {

@@ -1,14 +1,23 @@
 //! The tokens a provider tells of, gathered over a stream: a later figure replaces an earlier one, field by field, and none is summed.
 //! An explicit zero is a figure; a null is none.
 
+use crate::json;
+use crate::object::members;
 use proxium_wire::Usage;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A whole number, also when written as a float.
-pub(crate) fn number(value: &Value, name: &str) -> Option<u64> {
-    let value = value.get(name)?;
+pub(crate) fn number(raw: Option<&RawValue>) -> Option<u64> {
+    let text = raw?.get();
     // A count beyond a float's whole range makes no sense; the cast ends in range.
-    value.as_u64().or_else(|| value.as_f64().filter(|number| *number >= 0.0 && *number < 1e15).map(|number| number as u64))
+    let float = || json::number(text).filter(|number| *number >= 0.0 && *number < 1e15).map(|number| number as u64);
+    serde_json::from_str(text).ok().or_else(float)
+}
+
+/// A whole number among the members of an object.
+pub(crate) fn number_in(raw: Option<&RawValue>, name: &str) -> Option<u64> {
+    let [found] = members(raw?.get(), [name])?;
+    number(found)
 }
 
 fn set(field: &mut Option<u64>, value: Option<u64>) {
@@ -28,18 +37,38 @@ pub struct OpenaiUsage {
 }
 
 impl OpenaiUsage {
+    /// The tokens that one `usage` tells of. What makes no sense must not cost the client its answer.
+    #[must_use]
+    pub fn of(raw: Option<&RawValue>) -> Option<Usage> {
+        let mut told = Self::default();
+        told.update(raw?.get());
+        told.usage()
+    }
+
     /// Takes a `usage` object; what makes no sense is passed over.
     pub fn update(&mut self, json: &str) {
-        let Ok(usage) = serde_json::from_str::<Value>(json) else { return };
-        let either = |chat: &str, responses: &str| number(&usage, chat).or_else(|| number(&usage, responses));
-        let detail = |chat: &str, responses: &str, name: &str| {
-            [chat, responses].into_iter().find_map(|details| usage.get(details).and_then(|details| number(details, name)))
+        let Some([prompt, completion, of_prompt, of_completion, input, output, of_input, of_output]) = members(
+            json,
+            [
+                "prompt_tokens",
+                "completion_tokens",
+                "prompt_tokens_details",
+                "completion_tokens_details",
+                // Of responses.
+                "input_tokens",
+                "output_tokens",
+                "input_tokens_details",
+                "output_tokens_details",
+            ],
+        ) else {
+            return;
         };
-        set(&mut self.input, either("prompt_tokens", "input_tokens"));
-        set(&mut self.output, either("completion_tokens", "output_tokens"));
-        set(&mut self.cached, detail("prompt_tokens_details", "input_tokens_details", "cached_tokens"));
-        set(&mut self.written, detail("prompt_tokens_details", "input_tokens_details", "cache_write_tokens"));
-        set(&mut self.reasoning, detail("completion_tokens_details", "output_tokens_details", "reasoning_tokens"));
+        let detail = |chat, responses, name: &str| number_in(chat, name).or_else(|| number_in(responses, name));
+        set(&mut self.input, number(prompt).or_else(|| number(input)));
+        set(&mut self.output, number(completion).or_else(|| number(output)));
+        set(&mut self.cached, detail(of_prompt, of_input, "cached_tokens"));
+        set(&mut self.written, detail(of_prompt, of_input, "cache_write_tokens"));
+        set(&mut self.reasoning, detail(of_completion, of_output, "reasoning_tokens"));
     }
 
     /// The tokens, if any were told. `prompt_tokens` includes what a cache served and took in; the latter has one price there.
@@ -68,20 +97,38 @@ pub struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
+    /// The tokens that one `usage` tells of. What makes no sense must not cost the client its answer.
+    #[must_use]
+    pub fn of(raw: Option<&RawValue>) -> Option<Usage> {
+        let mut told = Self::default();
+        told.update(raw?.get());
+        told.usage()
+    }
+
     /// Takes a `usage` object; what makes no sense is passed over.
     pub fn update(&mut self, json: &str) {
-        let Ok(usage) = serde_json::from_str::<Value>(json) else { return };
-        set(&mut self.input, number(&usage, "input_tokens"));
-        set(&mut self.output, number(&usage, "output_tokens"));
-        set(&mut self.cache_read, number(&usage, "cache_read_input_tokens"));
-        let parts = usage.get("cache_creation").filter(|parts| parts.is_object());
-        let of_parts = |name: &str| parts.and_then(|parts| number(parts, name));
-        let (short, long) = (of_parts("ephemeral_5m_input_tokens"), of_parts("ephemeral_1h_input_tokens"));
+        let Some([input, output, read, written, parts, details]) = members(
+            json,
+            [
+                "input_tokens",
+                "output_tokens",
+                "cache_read_input_tokens",
+                "cache_creation_input_tokens",
+                "cache_creation",
+                "output_tokens_details",
+            ],
+        ) else {
+            return;
+        };
+        set(&mut self.input, number(input));
+        set(&mut self.output, number(output));
+        set(&mut self.cache_read, number(read));
+        let (short, long) = (number_in(parts, "ephemeral_5m_input_tokens"), number_in(parts, "ephemeral_1h_input_tokens"));
         let sum = (short.is_some() || long.is_some()).then(|| short.unwrap_or_default().saturating_add(long.unwrap_or_default()));
         // The parts are never more than the whole; a whole without parts keeps the parts known so far.
-        set(&mut self.cache_write, number(&usage, "cache_creation_input_tokens").max(sum));
+        set(&mut self.cache_write, number(written).max(sum));
         set(&mut self.cache_write_1h, long);
-        set(&mut self.reasoning, usage.get("output_tokens_details").and_then(|details| number(details, "thinking_tokens")));
+        set(&mut self.reasoning, number_in(details, "thinking_tokens"));
     }
 
     /// The tokens, if any were told. `input_tokens` excludes cache reads and writes.

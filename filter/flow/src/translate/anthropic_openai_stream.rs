@@ -17,6 +17,7 @@
 
 use super::anthropic_openai::stop_reason;
 use super::blocks::{Blocks, TooLarge};
+use super::completion::content;
 use super::usage::{anthropic_usage, anthropic_usage_so_far};
 use crate::speaks::Speaks;
 use crate::sse::{self, Event};
@@ -24,7 +25,6 @@ use crate::stream::usage::OpenaiUsage;
 use crate::stream::{Choice, Chunk, Slots, broken, choices, error, is_error, text};
 use crate::value::json;
 use proxium_wire::Usage;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -178,21 +178,6 @@ impl Translator {
 /// Arguments are text; some providers send the object itself.
 fn arguments(raw: Option<&RawValue>) -> Option<String> {
     text(raw).or_else(|| raw.filter(|raw| raw.get().starts_with('{')).map(|raw| raw.get().to_owned()))
-}
-
-/// Text; some providers give parts.
-fn content(raw: Option<&RawValue>) -> String {
-    text(raw).unwrap_or_else(|| {
-        let parts: Vec<Part> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
-        parts.into_iter().filter(|part| part.kind == "text").filter_map(|part| part.text).collect()
-    })
-}
-
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
 }
 
 /// Anthropic's type of an OpenAI error.

@@ -1,56 +1,56 @@
 //! A provider's chat completion, as far as other dialects have words for it.
 
-use crate::dialect::openai::UsageBody;
+use crate::object::{body_members, list, members, optional};
+use crate::stream::text;
+use crate::stream::usage::OpenaiUsage;
 use proxium_wire::Usage;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-#[derive(Deserialize)]
+/// Of several choices the first: who speaks another dialect cannot ask for more.
 pub(super) struct Completion<'a> {
-    #[serde(borrow)]
-    pub(super) choices: Vec<Choice<'a>>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Choice<'a> {
-    #[serde(borrow)]
-    pub(super) message: Reply<'a>,
-    pub(super) finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Reply<'a> {
-    /// A string; some servers give parts.
-    #[serde(borrow)]
     pub(super) content: Option<&'a RawValue>,
     pub(super) refusal: Option<String>,
-    #[serde(borrow)]
-    pub(super) tool_calls: Option<Vec<ToolCall<'a>>>,
+    pub(super) tool_calls: Vec<ToolCall<'a>>,
+    pub(super) finish_reason: String,
+    /// What the provider says it cost; nothing if it does not say.
+    pub(super) usage: Usage,
 }
 
-#[derive(Deserialize)]
 pub(super) struct ToolCall<'a> {
     pub(super) id: Option<String>,
-    #[serde(borrow)]
-    pub(super) function: Function<'a>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Function<'a> {
     pub(super) name: String,
     /// A string of JSON; some servers give the object itself.
-    #[serde(borrow)]
     pub(super) arguments: Option<&'a RawValue>,
 }
 
-impl Completion<'_> {
-    /// What the provider says it cost; nothing if it does not say.
-    pub(super) fn usage(&self) -> Usage {
-        let told = self.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok());
-        told.and_then(|usage| usage.read()).unwrap_or_default()
+impl<'a> Completion<'a> {
+    /// `None`: it is none.
+    pub(super) fn read(body: &'a [u8]) -> Option<Self> {
+        let [choices, usage, error] = body_members(body, ["choices", "usage", "error"])?;
+        let choice = *list(choices)?.first().filter(|_| error.is_none())?;
+        let [message, finish_reason] = members(choice.get(), ["message", "finish_reason"])?;
+        let [content, refusal, tool_calls] = members(message?.get(), ["content", "refusal", "tool_calls"])?;
+        Some(Self {
+            content,
+            refusal: optional(refusal)?,
+            tool_calls: list(tool_calls)?.into_iter().map(tool_call).collect::<Option<_>>()?,
+            finish_reason: optional(finish_reason)?.unwrap_or_default(),
+            usage: OpenaiUsage::of(usage).unwrap_or_default(),
+        })
     }
+}
+
+fn tool_call(raw: &RawValue) -> Option<ToolCall<'_>> {
+    let [id, function] = members(raw.get(), ["id", "function"])?;
+    let [name, arguments] = members(function?.get(), ["name", "arguments"])?;
+    Some(ToolCall { id: optional(id)?, name: optional(name)??, arguments })
+}
+
+/// The text of a message or of a stream's delta; some servers give parts.
+pub(super) fn content(raw: Option<&RawValue>) -> String {
+    let part = |part: &RawValue| {
+        let [kind, content] = members(part.get(), ["type", "text"])?;
+        text(kind).filter(|kind| kind == "text").and(text(content))
+    };
+    text(raw).unwrap_or_else(|| list(raw).unwrap_or_default().into_iter().filter_map(part).collect())
 }

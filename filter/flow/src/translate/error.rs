@@ -1,8 +1,8 @@
 //! Reading a provider's own error, of whichever make.
 
+use crate::object::{body_members, members};
+use crate::stream::text;
 use crate::value::written;
-use serde::Deserialize;
-use serde_json::Value;
 
 /// A longer message is cut: some providers give the whole request back.
 const MAX_MESSAGE_CHARS: usize = 2_000;
@@ -17,25 +17,17 @@ pub(super) struct Told {
     pub(super) param: Option<String>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Body {
-    error: Value,
-    message: Value,
-    detail: Value,
-}
-
 /// Reads `{"error": {…}}` (OpenAI, Anthropic), `{"error": "…"}`, `{"message": "…"}`, `{"detail": …}` (FastAPI) and plain text.
 pub(super) fn read(status: u16, body: &[u8]) -> Told {
-    let told = crate::json::parse::<Body>(body).ok().and_then(|body| {
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let member = |name: &str| body.error.get(name).and_then(text);
-        let message = member("message").or_else(|| text(&body.error)).or_else(|| text(&body.message)).or_else(|| match &body.detail {
-            Value::Null => None,
-            Value::String(detail) => Some(detail.clone()),
-            detail => Some(written(detail)),
-        })?;
-        Some(Told { message, code: member("code").or_else(|| member("type")), param: member("param") })
+    let told = body_members(body, ["error", "message", "detail"]).and_then(|[error, message, detail]| {
+        let of_error = error.and_then(|error| members(error.get(), ["message", "code", "type", "param"]));
+        let [told, code, kind, param] = of_error.unwrap_or_default();
+        let message = text(told)
+            .or_else(|| text(error))
+            .or_else(|| text(message))
+            .or_else(|| text(detail))
+            .or_else(|| Some(written(&serde_json::from_str(detail?.get()).ok()?)))?;
+        Some(Told { message, code: text(code).or_else(|| text(kind)), param: text(param) })
     });
     let mut told = told.unwrap_or_else(|| Told { message: plain(status, body), code: None, param: None });
     if told.message.chars().count() > MAX_MESSAGE_CHARS {

@@ -1,21 +1,14 @@
 //! An OpenAI answer or error as an Anthropic one.
 
 use crate::refusal::kind;
-use crate::translate::completion::Completion;
+use crate::translate::completion::{Completion, content};
 use crate::translate::members::object_text;
 use crate::translate::{anthropic_usage, error};
 use crate::value::{json, written};
 use proxium_wire::Dialect;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-}
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -43,19 +36,17 @@ enum Block {
 /// `created_s` has no place in an Anthropic answer.
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Option<Vec<u8>> {
-    let completion: Completion<'_> = crate::json::parse(body).ok()?;
-    let usage = completion.usage();
-    let choice = completion.choices.into_iter().next().filter(|_| completion.error.is_none())?;
-    let finish_reason = choice.finish_reason.unwrap_or_default();
-    let is_refused = choice.message.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty());
-    let texts = choice.message.content.map(text).into_iter().chain(choice.message.refusal);
+    let completion = Completion::read(body)?;
+    let finish_reason = completion.finish_reason;
+    let is_refused = completion.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty());
+    let texts = [Some(content(completion.content)), completion.refusal].into_iter().flatten();
     let mut content: Vec<Block> = texts.filter(|text| !text.is_empty()).map(|text| Block::Text { text }).collect();
     let mut has_calls = false;
-    for (at, call) in choice.message.tool_calls.unwrap_or_default().into_iter().enumerate() {
-        match input(call.function.arguments) {
+    for (at, call) in completion.tool_calls.into_iter().enumerate() {
+        match input(call.arguments) {
             Some(input) => {
                 let id = call.id.filter(|id| !id.is_empty()).unwrap_or_else(|| format!("toolu_{id}_{at}"));
-                content.push(Block::ToolUse { id, name: call.function.name, input });
+                content.push(Block::ToolUse { id, name: call.name, input });
                 has_calls = true;
             }
             None if finish_reason == "length" => {}
@@ -70,16 +61,9 @@ pub fn answer(body: &[u8], shown_model: &str, id: &str, _created_s: u64) -> Opti
         content,
         stop_reason: stop_reason(&finish_reason, has_calls, is_refused),
         stop_sequence: None,
-        usage: anthropic_usage(&usage),
+        usage: anthropic_usage(&completion.usage),
     };
     serde_json::to_vec(&message).ok()
-}
-
-fn text(content: &RawValue) -> String {
-    serde_json::from_str::<String>(content.get()).unwrap_or_else(|_| {
-        let parts: Vec<Part> = serde_json::from_str(content.get()).unwrap_or_default();
-        parts.into_iter().filter(|part| part.kind == "text").filter_map(|part| part.text).collect()
-    })
 }
 
 fn input(arguments: Option<&RawValue>) -> Option<Box<RawValue>> {

@@ -1,42 +1,14 @@
 //! An Anthropic answer or error as an OpenAI one.
 
-use crate::dialect::anthropic::UsageBody;
+use crate::object::{body_members, list, members, optional};
 use crate::refusal::kind;
+use crate::stream::usage::AnthropicUsage;
 use crate::translate::{error, openai_usage};
 use crate::value::{json, written};
 use proxium_wire::Dialect;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    content: Vec<Block<'a>>,
-    stop_reason: Option<String>,
-    stop_details: Option<StopDetails>,
-    #[serde(borrow)]
-    usage: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct StopDetails {
-    explanation: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-    thinking: Option<String>,
-    id: Option<String>,
-    name: Option<String>,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-}
 
 #[derive(Serialize)]
 struct Completion<'a> {
@@ -86,26 +58,31 @@ struct Function {
 /// thinking have no place in an OpenAI answer.
 #[must_use]
 pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Option<Vec<u8>> {
-    let message: Message<'_> = crate::json::parse(body).ok()?;
-    if message.error.is_some() {
+    let [content, stop_reason, stop_details, usage, error] =
+        body_members(body, ["content", "stop_reason", "stop_details", "usage", "error"])?;
+    if error.is_some() {
         return None;
     }
     let (mut text, mut reasoning_content) = (String::new(), String::new());
     let mut tool_calls = Vec::new();
-    for block in message.content {
-        match block.kind.as_str() {
-            "text" => text.push_str(&block.text.unwrap_or_default()),
-            "thinking" => reasoning_content.push_str(&block.thinking.unwrap_or_default()),
+    for block in list(Some(content?))? {
+        let [kind, said, thinking, id, name, input] = members(block.get(), ["type", "text", "thinking", "id", "name", "input"])?;
+        let kind: String = optional(kind)??;
+        match kind.as_str() {
+            "text" => text.push_str(&optional::<String>(said)?.unwrap_or_default()),
+            "thinking" => reasoning_content.push_str(&optional::<String>(thinking)?.unwrap_or_default()),
             "tool_use" => {
-                let arguments = block.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
-                tool_calls.push(ToolCall { id: block.id?, kind: "function", function: Function { name: block.name?, arguments } });
+                let arguments = input.map_or("{}", RawValue::get).to_owned();
+                let function = Function { name: optional(name)??, arguments };
+                tool_calls.push(ToolCall { id: optional(id)??, kind: "function", function });
             }
             _ => {}
         }
     }
-    let stop_reason = message.stop_reason.unwrap_or_default();
-    let refusal = message.stop_details.and_then(|details| details.explanation).filter(|_| stop_reason == "refusal");
-    let usage = message.usage.and_then(|usage| serde_json::from_str::<UsageBody>(usage.get()).ok()).and_then(|usage| usage.read());
+    let stop_reason: String = optional(stop_reason)?.unwrap_or_default();
+    let details = stop_details.filter(|_| stop_reason == "refusal").and_then(|details| members(details.get(), ["explanation"]));
+    let refusal = details.and_then(|[explanation]| crate::stream::text(explanation));
+    let usage = AnthropicUsage::of(usage);
     let content = if text.is_empty() && !tool_calls.is_empty() { None } else { Some(text) };
     let reply = Reply { role: "assistant", content, refusal, reasoning_content, tool_calls };
     let completion = Completion {
