@@ -78,7 +78,7 @@ impl HttpContext for Upstream {
             return Action::Continue;
         };
         self.attempt = attempt;
-        self.hop = host::state(&format!("proxium.hop{attempt}")).and_then(|hop| serde_json::from_str(&hop).ok());
+        self.hop = host::state(&format!("proxium.hop{attempt}")).and_then(|hop| Hop::read(&hop));
         let Some(hop) = &self.hop else { return Action::Continue };
         self.set_head(hop, &lines);
         self.report.began_ms = host::now_ms();

@@ -241,7 +241,7 @@ impl World for Host {
     }
 
     fn attempt_report(&self, attempt: usize) -> Option<Report> {
-        serde_json::from_str(&host::state(&upstream::report_key(attempt))?).ok()
+        Report::read(&host::state(&upstream::report_key(attempt))?)
     }
 
     fn tell(&self, told: Told<'_>) {

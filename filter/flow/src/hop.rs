@@ -4,6 +4,7 @@
 use crate::dialect::NOT_IN_CACHE_KEY;
 use crate::json::Document;
 use crate::message::Headers;
+use crate::object::{members, optional};
 use crate::refusal::Refusal;
 use crate::request::Head;
 use crate::snapshot::Entry;
@@ -11,7 +12,7 @@ use crate::speaks::Speaks;
 use crate::translate::{Outgoing, anthropic_openai, openai_anthropic, responses_anthropic, responses_openai};
 use crate::value::written;
 use proxium_wire::Dialect;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Headers of the client that go on to every provider.
 pub const SHARED_HEADERS: &[&str] = &["content-type", "accept", "user-agent", "traceparent", "tracestate"];
@@ -23,7 +24,7 @@ pub const HOP_HEADERS: &[&str] = &["authorization", "x-api-key", "anthropic-vers
 pub const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// One attempt. The credential travels apart, so that a hop can be logged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// `:path`
     pub path: String,
@@ -65,6 +66,22 @@ impl Hop {
             provider,
             model: entry.model.upstream.clone(),
             max_output_tokens: entry.model.max_output_tokens,
+        })
+    }
+
+    /// Reads it back. `None`: it is none.
+    #[must_use]
+    pub fn read(json: &str) -> Option<Self> {
+        let [path, authority, headers, client, provider, model, max_output_tokens] =
+            members(json, ["path", "authority", "headers", "client", "provider", "model", "max_output_tokens"])?;
+        Some(Self {
+            path: optional(path)??,
+            authority: optional(authority)??,
+            headers: optional(headers)??,
+            client: optional(client)??,
+            provider: optional(provider)??,
+            model: optional(model)??,
+            max_output_tokens: optional(max_output_tokens)??,
         })
     }
 

@@ -2,14 +2,16 @@
 //! of wasm for each type; here one function reads for all.
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
 /// The members of these names, of which one that is null is none, and of two that have the same name the last counts. `None`: no object.
 pub(crate) fn members<'a, const N: usize>(json: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
     let mut found = [None; N];
-    read(json, Members { names: &names, found: &mut found }).ok()?;
+    let mut reader = serde_json::Deserializer::from_str(json);
+    Members { names: &names, found: &mut found }.deserialize(&mut reader).ok()?;
+    reader.end().ok()?;
     Some(found)
 }
 
@@ -28,15 +30,25 @@ pub(crate) fn list(raw: Option<&RawValue>) -> Option<Vec<&RawValue>> {
     optional(raw).map(Option::unwrap_or_default)
 }
 
-fn read<'a>(json: &'a str, members: Members<'_, 'a>) -> serde_json::Result<()> {
-    let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(members)?;
-    reader.end()
+/// The same members of each object in an array, none if it is absent. `None`: no array of objects.
+pub(crate) fn objects<'a, const N: usize>(raw: Option<&'a RawValue>, names: [&str; N]) -> Option<Vec<[Option<&'a RawValue>; N]>> {
+    let Some(raw) = raw else { return Some(Vec::new()) };
+    let mut found = Vec::new();
+    serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Objects { names: &names, found: &mut found }).ok()?;
+    Some(found.as_chunks().0.to_vec())
 }
 
 struct Members<'n, 'a> {
     names: &'n [&'n str],
     found: &'n mut [Option<&'a RawValue>],
+}
+
+impl<'a> DeserializeSeed<'a> for Members<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
 }
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
@@ -54,6 +66,32 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
             }
         }
         Ok(())
+    }
+}
+
+struct Objects<'n, 'a> {
+    names: &'n [&'n str],
+    /// As many for each object as there are names.
+    found: &'n mut Vec<Option<&'a RawValue>>,
+}
+
+impl<'a> Visitor<'a> for Objects<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("objects")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut objects: A) -> Result<(), A::Error> {
+        loop {
+            let start = self.found.len();
+            self.found.resize(start + self.names.len(), None);
+            let found = self.found.get_mut(start..).unwrap_or_default();
+            if objects.next_element_seed(Members { names: self.names, found })?.is_none() {
+                self.found.truncate(start);
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -109,6 +147,17 @@ mod tests {
             assert_eq!(ab(json), None, "{json}");
         }
         assert_eq!(body_members(b"{\"a\":\"\xff\"}", ["a"]).map(|_| ()), None);
+    }
+
+    #[test]
+    fn the_objects_of_an_array_are_read_alike() {
+        fn read(json: &str) -> Option<Vec<[Option<&str>; 2]>> {
+            let [list] = members(json, ["list"])?;
+            Some(objects(list, ["a", "b"])?.into_iter().map(|found| found.map(|raw| raw.map(RawValue::get))).collect())
+        }
+        assert_eq!(read(r#"{"list":[{"b":2,"c":3}, {"a":[1],"b":null}]}"#), Some(vec![[None, Some("2")], [Some("[1]"), None]]));
+        assert_eq!((read("{}"), read(r#"{"list":[]}"#)), (Some(Vec::new()), Some(Vec::new())));
+        assert_eq!((read(r#"{"list":[{},1]}"#), read(r#"{"list":{}}"#)), (None, None));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod world;
 
 use proxium_flow::config::Streams;
+use proxium_flow::hop::Hop;
 use proxium_flow::message::{Answer, Headers};
 use proxium_flow::stage::outcome::Report;
 use proxium_flow::{Effect, Event, Turn};
@@ -150,6 +151,7 @@ fn a_stream_through_the_router_passes_and_is_settled_by_its_last_event() {
     let turn = let_in(&script, ask(&script, &streamed()), Admitted::default());
     let Effect::Route(route) = &turn.effects[0] else { panic!("{:?}", turn.effects) };
     let hop = &route.state.iter().find(|(key, _)| key == "proxium.hop0").unwrap().1;
+    assert_eq!(serde_json::to_string(&Hop::read(hop).unwrap()).unwrap(), *hop);
     assert!(hop.contains("\"path\":\"/v1/responses\"") && hop.contains("\"provider\":\"responses\""), "{hop}");
     script.reports.borrow_mut().insert(0, Report { status: Some(200), ..Report::default() });
     let headers: Headers = [("content-type", "text/event-stream")].into_iter().collect();

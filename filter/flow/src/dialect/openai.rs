@@ -2,9 +2,10 @@
 
 use super::{Answer, Request, messages, model, typed, typed_in};
 use crate::json::Document;
-use crate::object::{body_members, list, members, optional};
 use crate::refusal::Refusal;
 use crate::stream::usage::OpenaiUsage;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// The most messages of one call: more is a mistake of the caller (OpenAI itself takes 2,048).
 pub const MAX_MESSAGES: usize = 4_096;
@@ -37,28 +38,40 @@ pub fn request(body: &Document) -> Result<Request, Refusal> {
     })
 }
 
+/// Derived, as few others: members in members, taken one by one, would be a second walk over the text of nearly every answer.
+#[derive(Deserialize)]
+struct Body<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    choices: Vec<Choice<'a>>,
+    /// Kept unread: a usage that makes no sense must not cost the client its answer.
+    #[serde(borrow)]
+    usage: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    finish_reason: Option<String>,
+}
+
 /// Reads the body of a 2xx that is not empty.
 ///
 /// # Errors
 /// The word for what makes it no answer: `not_json`, `error_in_200`, `no_choices`.
 pub fn answer(body: &[u8]) -> Result<Answer, &'static str> {
-    let [error, choices, usage] = body_members(body, ["error", "choices", "usage"]).ok_or("not_json")?;
-    if error.is_some() {
+    let body: Body<'_> = crate::json::parse(body).map_err(|_| "not_json")?;
+    if body.error.is_some() {
         return Err("error_in_200");
     }
-    let choices = list(choices).ok_or("not_json")?;
-    if choices.is_empty() {
+    if body.choices.is_empty() {
         return Err("no_choices");
     }
-    let (mut complete, mut message_bytes) = (true, 0);
-    for choice in choices {
-        let [message, finish_reason] = members(choice.get(), ["message", "finish_reason"]).ok_or("not_json")?;
-        let finish_reason: Option<String> = optional(finish_reason).ok_or("not_json")?;
-        complete &= finish_reason.as_deref().is_some_and(is_natural_end);
-        message_bytes += message.map_or(0, |message| message.get().len() as u64);
-    }
-    let usage = OpenaiUsage::of(usage);
-    Ok(Answer { usage, complete, message_bytes, ..Answer::default() })
+    let complete = body.choices.iter().all(|choice| choice.finish_reason.as_deref().is_some_and(is_natural_end));
+    let message_bytes = body.choices.iter().filter_map(|choice| choice.message).map(|message| message.get().len() as u64).sum();
+    Ok(Answer { usage: OpenaiUsage::of(body.usage), complete, message_bytes, ..Answer::default() })
 }
 
 /// The model ended by itself: such an answer may be cached.

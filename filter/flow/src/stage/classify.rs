@@ -8,7 +8,7 @@ use crate::deadline::Share;
 use crate::dialect::{self, text_tokens};
 use crate::flow::{Effect, Stage, Turn};
 use crate::message::Reply;
-use crate::object::{body_members, list, members, optional};
+use crate::object::{body_members, members, objects, optional};
 use crate::question::last_user_text;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
@@ -186,13 +186,11 @@ pub fn read(provider: Dialect, body: &[u8]) -> Option<(String, Option<Usage>)> {
     let usage = dialect::answer(provider, body).ok()?.usage;
     let [choices, content] = body_members(body, ["choices", "content"])?;
     let mut said: Vec<String> = Vec::new();
-    for choice in list(choices)? {
-        let [message] = members(choice.get(), ["message"])?;
+    for [message] in objects(choices, ["message"])? {
         let [content] = members(message?.get(), ["content"])?;
         said.extend(optional::<String>(content)?);
     }
-    for block in list(content)? {
-        let [text] = members(block.get(), ["text"])?;
+    for [text] in objects(content, ["text"])? {
         said.extend(optional::<String>(text)?);
     }
     Some((said.join(" "), usage))

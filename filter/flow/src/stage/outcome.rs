@@ -6,9 +6,10 @@ use crate::dialect;
 use crate::endpoint::Route;
 use crate::json;
 use crate::message::{Answer, Failure, Headers, Reply};
+use crate::object::{members, optional};
 use crate::snapshot::Entry;
 use crate::speaks::Speaks;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// A timeout of at least this long counts against the credential, even if its model may take longer.
 const COUNTED_TIMEOUT_MS: u64 = 10_000;
@@ -91,7 +92,7 @@ pub fn by_status(status: u16, named_ms: Option<u64>) -> ByStatus {
 }
 
 /// What the upstream filter tells of an attempt of Envoy's router, as JSON in filter state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// When the attempt began, milliseconds since 1970.
     pub began_ms: u64,
@@ -101,6 +102,16 @@ pub struct Report {
     pub word: Option<String>,
     /// The wait the provider named.
     pub retry_after_ms: Option<u64>,
+}
+
+impl Report {
+    /// Reads it back. `None`: it is none.
+    #[must_use]
+    pub fn read(json: &str) -> Option<Self> {
+        let [began_ms, status, word, retry_after_ms] = members(json, ["began_ms", "status", "word", "retry_after_ms"])?;
+        let status = optional::<u64>(status)?.map(u16::try_from).transpose().ok()?;
+        Some(Self { began_ms: optional(began_ms)??, status, word: optional(word)?, retry_after_ms: optional(retry_after_ms)? })
+    }
 }
 
 /// Judges how a callout ended.
@@ -143,6 +154,15 @@ mod tests {
     use proxium_wire::{Model, Provider};
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let whole = Report { began_ms: 5, status: Some(200), word: Some("not_json".into()), retry_after_ms: Some(7) };
+        for report in [Report::default(), whole] {
+            assert_eq!(Report::read(&serde_json::to_string(&report).unwrap()), Some(report));
+        }
+        assert_eq!((Report::read("{}"), Report::read(r#"{"began_ms":1,"status":70000}"#)), (None, None));
+    }
 
     const SHARE: Share = Share { timeout_ms: 60_000, cut_by_caller: false };
 

@@ -4,7 +4,7 @@
 use super::alike::{Texts, string};
 use super::usage::OpenaiUsage;
 use super::{Kind, is_error, string_bytes, text};
-use crate::object::{list, members, optional};
+use crate::object::{members, objects, optional};
 use crate::sse::Event;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -64,25 +64,21 @@ pub(crate) struct Function<'a> {
 
 /// The choices of a chunk; none if they are no choices.
 pub(crate) fn choices(raw: Option<&RawValue>) -> Option<Vec<Choice<'_>>> {
-    list(raw)?.into_iter().map(choice).collect()
-}
-
-fn choice(raw: &RawValue) -> Option<Choice<'_>> {
-    let [index, delta, finish_reason] = members(raw.get(), ["index", "delta", "finish_reason"])?;
-    Some(Choice { index: optional(index)?.unwrap_or_default(), delta: self::delta(delta)?, finish_reason })
+    let choice = |[index, delta, finish_reason]: [Option<_>; 3]| {
+        Some(Choice { index: optional(index)?.unwrap_or_default(), delta: self::delta(delta)?, finish_reason })
+    };
+    objects(raw, ["index", "delta", "finish_reason"])?.into_iter().map(choice).collect()
 }
 
 fn delta(raw: Option<&RawValue>) -> Option<Option<Delta<'_>>> {
     let Some(raw) = raw else { return Some(None) };
     let [content, refusal, reasoning_content, reasoning, tool_calls, function_call] =
         members(raw.get(), ["content", "refusal", "reasoning_content", "reasoning", "tool_calls", "function_call"])?;
-    let tool_calls = list(tool_calls)?.into_iter().map(tool_call).collect::<Option<_>>()?;
+    let tool_call = |[index, id, named, custom]: [Option<_>; 4]| {
+        Some(ToolCall { index: optional(index)?, id, function: function(named)?, custom: function(custom)? })
+    };
+    let tool_calls = objects(tool_calls, ["index", "id", "function", "custom"])?.into_iter().map(tool_call).collect::<Option<_>>()?;
     Some(Some(Delta { content, refusal, reasoning_content, reasoning, tool_calls, function_call: function(function_call)? }))
-}
-
-fn tool_call(raw: &RawValue) -> Option<ToolCall<'_>> {
-    let [index, id, named, custom] = members(raw.get(), ["index", "id", "function", "custom"])?;
-    Some(ToolCall { index: optional(index)?, id, function: function(named)?, custom: function(custom)? })
 }
 
 fn function(raw: Option<&RawValue>) -> Option<Option<Function<'_>>> {

@@ -1,6 +1,6 @@
 //! An Anthropic answer or error as an OpenAI one.
 
-use crate::object::{body_members, list, members, optional};
+use crate::object::{body_members, members, objects, optional};
 use crate::refusal::kind;
 use crate::stream::usage::AnthropicUsage;
 use crate::translate::{error, openai_usage};
@@ -65,8 +65,7 @@ pub fn answer(body: &[u8], shown_model: &str, id: &str, created_s: u64) -> Optio
     }
     let (mut text, mut reasoning_content) = (String::new(), String::new());
     let mut tool_calls = Vec::new();
-    for block in list(Some(content?))? {
-        let [kind, said, thinking, id, name, input] = members(block.get(), ["type", "text", "thinking", "id", "name", "input"])?;
+    for [kind, said, thinking, id, name, input] in objects(Some(content?), ["type", "text", "thinking", "id", "name", "input"])? {
         let kind: String = optional(kind)??;
         match kind.as_str() {
             "text" => text.push_str(&optional::<String>(said)?.unwrap_or_default()),
