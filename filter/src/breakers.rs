@@ -6,7 +6,7 @@ use proxium_flow::breaker::{Lane, Outcome, Permit, State};
 use proxium_wire::metric::{BREAKER, BREAKER_STATE};
 use proxium_wire::{Breaker as Settings, OpenBreaker};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// The credentials whose breaker is not closed, one a line: all workers, and those that a new filter brings, know the same.
 const NOT_CLOSED: &str = "breakers";
@@ -77,26 +77,22 @@ pub fn not_closed() -> Vec<OpenBreaker> {
 /// Sets the gauges: 0 closed, 1 half-open, 2 open; of several, the worst. Each worker does so each second by what all of them share, so that
 /// one who told of what is over is put right.
 pub fn tell<'a>(providers: impl Iterator<Item = &'a str>, now_ms: u64) {
-    let mut states: BTreeMap<(String, &str), u64> = BTreeMap::new();
-    for OpenBreaker { credential, until_ms } in not_closed() {
-        let (whose, provider) = whose(&credential);
-        let state = states.entry((provider.to_owned(), whose)).or_default();
-        *state = (*state).max(if until_ms > now_ms { 2 } else { 1 });
-    }
-    let now: BTreeSet<String> = providers.map(str::to_owned).collect();
-    let gone = TOLD.with_borrow_mut(|told| {
-        let gone: Vec<String> = told.difference(&now).cloned().collect();
-        told.clone_from(&now);
-        gone
-    });
-    let gauge = |provider: &str, whose, state| set(BREAKER_STATE, &[("breaker", whose), ("provider", provider)], state);
+    let open = not_closed();
+    let worst = |whose: &str, provider: &str| {
+        let of_both = open.iter().filter(|breaker| self::whose(&breaker.credential) == (whose, provider));
+        of_both.map(|breaker| if breaker.until_ms > now_ms { 2 } else { 1 }).max().unwrap_or_default()
+    };
+    // Not collected: that sorts first, by code of its own.
+    let mut now = BTreeSet::new();
+    now.extend(providers.map(str::to_owned));
+    let told = TOLD.take();
     for whose in WHOSE {
-        for provider in now.iter() {
-            gauge(provider, whose, states.get(&(provider.clone(), whose)).copied().unwrap_or_default());
-        }
+        let gauge = |provider: &str, state| set(BREAKER_STATE, &[("breaker", whose), ("provider", provider)], state);
+        now.iter().for_each(|provider| gauge(provider, worst(whose, provider)));
         // Envoy never forgets a statistic.
-        gone.iter().for_each(|provider| gauge(provider, whose, 0));
+        told.iter().filter(|provider| !now.contains(*provider)).for_each(|provider| gauge(provider, 0));
     }
+    TOLD.set(now);
 }
 
 fn whose(credential: &str) -> (&'static str, &str) {

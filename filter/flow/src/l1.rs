@@ -109,7 +109,7 @@ impl L1 {
         for change in changes.iter().filter_map(|change| change.what.as_ref()) {
             match change {
                 What::KeyHash(_) => {}
-                What::Project(project) => _ = projects.insert(project.as_str()),
+                What::Project(project) => _ = projects.insert(project.as_bytes()),
                 What::Purge(purge) => purges.push(purge),
                 What::Answer(key) => _ = keys.insert(key.as_slice()),
             }
@@ -119,7 +119,7 @@ impl L1 {
         }
         self.changed_ms = now_ms;
         let goes = |entry: &Entry| {
-            projects.contains(entry.project.as_str())
+            projects.contains(entry.project.as_bytes())
                 || keys.contains(entry.cache_key.as_slice())
                 || purges.iter().any(|purge| takes(purge, entry))
         };

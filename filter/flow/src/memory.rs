@@ -3,7 +3,7 @@
 use crate::dialect::text_tokens;
 use crate::json::Document;
 use crate::object::members;
-use crate::value::written;
+use crate::value::{json, written};
 use proxium_wire::{Dialect, Memory};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -53,15 +53,15 @@ fn in_messages(body: &Document, text: &str) -> Option<Vec<u8>> {
     let role = |message: &str| members(message, ["role"]).and_then(|[role]| crate::stream::text(role));
     let instructs = |message: &&str| matches!(role(message).as_deref(), Some("system" | "developer"));
     let at = messages.iter().take_while(|message| instructs(message)).count();
-    let memory = format!("{{\"role\":\"system\",\"content\":{}}}", Value::from(text));
+    let memory = written(&json!({"role": "system", "content": text}));
     messages.insert(at, &memory);
     Some(body.edited(&[("messages", Some(&format!("[{}]", messages.join(","))))]))
 }
 
 /// As the last block of `system`.
 fn in_system(body: &Document, text: &str) -> Option<Vec<u8>> {
-    let block = |text: &Value| format!("{{\"type\":\"text\",\"text\":{text}}}");
-    let memory = block(&Value::from(text));
+    let block = |text: &Value| written(&json!({"type": "text", "text": text}));
+    let memory = block(&text.into());
     let mut blocks: Vec<String> = match body.member("system") {
         None => return Some(body.edited(&[("system", Some(&written(&text.into())))])),
         Some(system) if system.starts_with('[') => {

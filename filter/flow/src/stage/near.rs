@@ -11,10 +11,12 @@ use crate::flow::Turn;
 use crate::question::Question;
 use crate::request::CacheMode;
 use crate::snapshot::Entry;
+use crate::stream::usage::number_in;
 use crate::value::{json, written};
 use crate::world::World;
 use proxium_wire::{Admitted, Dialect, Embed, Endpoint, Near, Usage, Vector};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::rc::Rc;
 
 /// A call must not wait long for what only may spare it.
@@ -139,18 +141,15 @@ pub fn embedded(mut call: Box<Call>, vector: Option<Vec<u8>>, world: &impl World
 #[must_use]
 pub fn read(body: &[u8], count: usize) -> Option<(Vec<Vec<u8>>, Option<Usage>)> {
     #[derive(Deserialize)]
-    struct Body {
+    struct Body<'a> {
         data: Vec<Datum>,
-        usage: Option<Tokens>,
+        #[serde(borrow)]
+        usage: Option<&'a RawValue>,
     }
     #[derive(Deserialize)]
     struct Datum {
         index: Option<usize>,
         embedding: Vec<f32>,
-    }
-    #[derive(Deserialize)]
-    struct Tokens {
-        prompt_tokens: Option<u64>,
     }
     let Body { data, usage } = crate::json::parse(body).ok()?;
     let has_direction = |vector: &[f32]| vector.iter().any(|number| *number != 0.0) && vector.iter().all(|number| number.is_finite());
@@ -158,7 +157,7 @@ pub fn read(body: &[u8], count: usize) -> Option<(Vec<Vec<u8>>, Option<Usage>)> 
     if data.len() != count || !data.iter().all(usable) {
         return None;
     }
-    let usage = usage.and_then(|usage| usage.prompt_tokens).map(|input| Usage { input, ..Usage::default() });
+    let usage = number_in(usage, "prompt_tokens").map(|input| Usage { input, ..Usage::default() });
     let mut vectors = vec![Vec::new(); count];
     for (at, datum) in data.into_iter().enumerate() {
         *vectors.get_mut(datum.index.unwrap_or(at))? = datum.embedding.iter().flat_map(|number| number.to_le_bytes()).collect();

@@ -7,7 +7,7 @@
 
 use crate::object::members;
 use crate::sse::Reader;
-use memchr::{memchr2, memmem};
+use memchr::{memchr_iter, memchr2};
 use serde::de::IgnoredAny;
 
 /// No usage chunk is longer.
@@ -162,12 +162,14 @@ impl Hider {
 
 /// Whether a member `usage` that is not null may be among these bytes; its name could be escaped.
 fn may_tell_usage(bytes: &[u8]) -> bool {
-    const NAME: &[u8] = br#""usage""#;
-    let not_null = |at: usize| {
-        let value = bytes.get(at + NAME.len()..).unwrap_or_default().trim_ascii_start().strip_prefix(b":").unwrap_or_default();
+    let not_null = |after: &[u8]| {
+        let value = after.trim_ascii_start().strip_prefix(b":").unwrap_or_default();
         !value.trim_ascii_start().starts_with(b"null")
     };
-    memmem::find_iter(bytes, NAME).any(not_null) || memmem::find(bytes, br"\u00").is_some()
+    memchr_iter(b'u', bytes).any(|at| {
+        let found = bytes.get(at.saturating_sub(1)..).unwrap_or_default();
+        found.starts_with(br"\u00") || found.strip_prefix(br#""usage""#).is_some_and(not_null)
+    })
 }
 
 fn parse(held: &[u8]) -> Option<String> {
