@@ -195,23 +195,22 @@ impl Reader {
 
 /// Appends an event; a name only if the dialect has one.
 pub(crate) fn write(out: &mut Vec<u8>, name: Option<&str>, data: &impl serde::Serialize) {
-    let start = out.len();
+    // Maps with string keys always serialize; half an event must not go out in any case.
+    if let Ok(json) = serde_json::to_string(data) {
+        write_json(out, name, &json);
+    }
+}
+
+/// The same of data that is JSON already.
+pub(crate) fn write_json(out: &mut Vec<u8>, name: Option<&str>, json: &str) {
     if let Some(name) = name {
         out.extend_from_slice(b"event: ");
         out.extend_from_slice(name.as_bytes());
         out.push(b'\n');
     }
     out.extend_from_slice(b"data: ");
-    let payload = out.len();
-    if serde_json::to_writer(&mut *out, data).is_err() {
-        // Maps with string keys always serialize; half an event must not go out in any case.
-        out.truncate(start);
-        return;
-    }
     // JSON kept as it came may span lines; outside strings, which hold no line ending, a space is as good.
-    for byte in out.iter_mut().skip(payload).filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
+    out.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
     out.extend_from_slice(b"\n\n");
 }
 

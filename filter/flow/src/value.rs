@@ -42,6 +42,11 @@ pub(crate) fn written(value: &Value) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
+/// A text as JSON.
+pub(crate) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_default()
+}
+
 /// A value as JSON; null if it is none.
 #[inline(never)]
 pub(crate) fn of<T: Serialize>(value: &T) -> Value {

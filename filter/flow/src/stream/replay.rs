@@ -2,19 +2,35 @@
 
 use super::{replay_anthropic, replay_openai, replay_responses};
 use crate::speaks::Speaks;
-use serde::Serialize;
-use serde_json::Value;
+use crate::value::quoted;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// JSON to write, parts of it kept as they came.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub(super) enum Json<'a> {
-    Raw(&'a RawValue),
-    Value(Value),
-    Object(BTreeMap<String, Json<'a>>),
-    List(Vec<Json<'a>>),
+/// An object to write: its members are JSON already, kept as they came wherever they did.
+#[derive(Clone, Default)]
+pub(super) struct Object(BTreeMap<String, String>);
+
+impl Object {
+    /// With these members, as they came.
+    pub(super) fn of<'a>(members: impl IntoIterator<Item = (&'a String, &'a &'a RawValue)>) -> Self {
+        members.into_iter().fold(Self::default(), |object, (name, raw)| object.with(name, raw.get()))
+    }
+
+    /// With this member, in the place of one of that name.
+    pub(super) fn with(mut self, name: &str, json: impl Into<String>) -> Self {
+        self.0.insert(name.to_owned(), json.into());
+        self
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// Its JSON.
+    pub(super) fn text(&self) -> String {
+        let members: Vec<String> = self.0.iter().map(|(name, json)| format!("{}:{json}", quoted(name))).collect();
+        format!("{{{}}}", members.join(","))
+    }
 }
 
 /// The whole body of the stream, terminator included. OpenAI's usage chunk only if `include_usage`. `None`: not a unary answer.
@@ -60,6 +76,7 @@ mod tests {
     use super::*;
     use crate::sse::Reader;
     use crate::stream::{First, Fold, Meter};
+    use serde_json::Value;
     use serde_json::json;
     #[cfg(target_arch = "wasm32")]
     use wasm_bindgen_test::wasm_bindgen_test as test;

@@ -1,15 +1,10 @@
 //! A message to Anthropic's events: each block started, filled and stopped, then how the message ended and what it cost.
 
 use super::node::{Members, members};
-use super::replay::{Json, write_pieces};
-use crate::json::map;
+use super::replay::{Object, write_pieces};
 use crate::sse;
-use crate::value::json;
-use serde_json::Value;
+use crate::value::quoted;
 use serde_json::value::RawValue;
-use std::collections::BTreeMap;
-
-type Object<'a> = BTreeMap<String, Json<'a>>;
 
 /// Members of the message that only its end tells.
 const OF_THE_END: [&str; 2] = ["stop_reason", "stop_sequence"];
@@ -17,92 +12,74 @@ const OF_THE_END: [&str; 2] = ["stop_reason", "stop_sequence"];
 pub(super) fn replay(unary: &str) -> Option<Vec<u8>> {
     let message = members(unary)?;
     let content: Vec<&RawValue> = serde_json::from_str(message.get("content")?.get()).ok()?;
-    let usage = message.get("usage").and_then(|raw| members(raw.get())).unwrap_or_default();
+    let usage = Object::of(&message.get("usage").and_then(|raw| members(raw.get())).unwrap_or_default());
     let mut out = Vec::with_capacity(unary.len() * 2);
 
-    let mut begin = kept(&message);
-    begin.insert("content".into(), Json::List(Vec::new()));
-    let mut begin_usage = kept(&usage);
-    begin_usage.insert("output_tokens".into(), Json::Value(0.into()));
-    begin.insert("usage".into(), Json::Object(begin_usage));
-    begin.extend(OF_THE_END.map(|name| (name.to_owned(), Json::Value(Value::Null))));
-    write(&mut out, "message_start", [("message".to_owned(), Json::Object(begin))]);
+    let begin_usage = usage.clone().with("output_tokens", "0").text();
+    let begin = Object::of(&message).with("content", "[]").with("usage", begin_usage);
+    let begin = OF_THE_END.iter().fold(begin, |begin, name| begin.with(name, "null"));
+    write(&mut out, "message_start", Object::default().with("message", begin.text()));
 
     for (index, block) in content.into_iter().enumerate() {
         self::block(&mut out, index, &members(block.get())?)?;
     }
 
-    let end = OF_THE_END.map(|name| (name.to_owned(), message.get(name).map_or(Json::Value(Value::Null), |raw| Json::Raw(raw))));
-    let usage = Json::Object(kept(&usage));
-    write(&mut out, "message_delta", [("delta".to_owned(), Json::Object(map(end))), ("usage".to_owned(), usage)]);
-    write(&mut out, "message_stop", []);
+    let told = |name: &str| message.get(name).map_or("null", |raw| raw.get());
+    let end = OF_THE_END.iter().fold(Object::default(), |end, name| end.with(name, told(name)));
+    write(&mut out, "message_delta", Object::default().with("delta", end.text()).with("usage", usage.text()));
+    write(&mut out, "message_stop", Object::default());
     Some(out)
 }
 
-fn kept<'a>(members: &Members<'a>) -> Object<'a> {
-    map(members.iter().map(|(name, raw)| (name.clone(), Json::Raw(raw))))
-}
-
 /// A block: what grows by deltas starts empty and comes in one delta, all else is there from its start.
-fn block<'a>(out: &mut Vec<u8>, index: usize, block: &Members<'a>) -> Option<()> {
-    let mut start = kept(block);
-    let mut deltas: Vec<Object<'a>> = Vec::new();
+fn block(out: &mut Vec<u8>, index: usize, block: &Members<'_>) -> Option<()> {
+    let mut start = Object::of(block);
+    let mut deltas: Vec<Object> = Vec::new();
     let mut text = None;
-    let mut delta = |kind: &str, name: &str, value: Json<'a>| {
-        deltas.push(map([("type".to_owned(), Json::Value(kind.into())), (name.to_owned(), value)]));
-    };
+    let delta = |kind: &str, name: &str, json: &str| Object::default().with("type", quoted(kind)).with(name, json);
     let kind: String = serde_json::from_str(block.get("type")?.get()).ok()?;
     match kind.as_str() {
         "text" => {
-            let citations: Vec<&RawValue> = match block.get("citations") {
-                Some(raw) if raw.get() != "null" => {
-                    start.insert("citations".into(), Json::List(Vec::new()));
-                    serde_json::from_str(raw.get()).ok()?
-                }
-                _ => Vec::new(),
-            };
-            start.insert("text".into(), Json::Value("".into()));
-            for citation in citations {
-                delta("citations_delta", "citation", Json::Raw(citation));
+            if let Some(raw) = block.get("citations").filter(|raw| raw.get() != "null") {
+                start = start.with("citations", "[]");
+                let citations: Vec<&RawValue> = serde_json::from_str(raw.get()).ok()?;
+                deltas.extend(citations.into_iter().map(|citation| delta("citations_delta", "citation", citation.get())));
             }
+            start = start.with("text", "\"\"");
             text = Some(block.get("text")?);
         }
         "thinking" => {
-            start.insert("thinking".into(), Json::Value("".into()));
-            delta("thinking_delta", "thinking", Json::Raw(block.get("thinking")?));
+            start = start.with("thinking", "\"\"");
+            deltas.push(delta("thinking_delta", "thinking", block.get("thinking")?.get()));
             if let Some(signature) = block.get("signature") {
-                start.insert("signature".into(), Json::Value("".into()));
-                delta("signature_delta", "signature", Json::Raw(signature));
+                start = start.with("signature", "\"\"");
+                deltas.push(delta("signature_delta", "signature", signature.get()));
             }
         }
         // `tool_use`, `server_tool_use`, `mcp_tool_use`.
         _ => {
             if let Some(input) = block.get("input").filter(|input| input.get().starts_with('{')) {
-                start.insert("input".into(), Json::Value(json!({})));
-                delta("input_json_delta", "partial_json", Json::Value(input.get().into()));
+                start = start.with("input", "{}");
+                deltas.push(delta("input_json_delta", "partial_json", &quoted(input.get())));
             }
         }
     }
-    let at = || ("index".to_owned(), Json::Value(index.into()));
-    write(out, "content_block_start", [at(), ("content_block".to_owned(), Json::Object(start))]);
-    for delta in deltas {
-        write(out, "content_block_delta", [at(), ("delta".to_owned(), Json::Object(delta))]);
-    }
+    let here = Object::default().with("index", index.to_string());
+    let grow = |out: &mut Vec<u8>, delta: &Object| write(out, "content_block_delta", here.clone().with("delta", delta.text()));
+    write(out, "content_block_start", here.clone().with("content_block", start.text()));
+    deltas.iter().for_each(|delta| grow(out, delta));
     if let Some(text) = text {
-        let event = ["", "x"].map(|text| {
-            let delta = json!({"type": "text_delta", "text": text});
+        let event = ["\"\"", "\"x\""].map(|text| {
             let mut event = Vec::new();
-            write(&mut event, "content_block_delta", [at(), ("delta".to_owned(), Json::Value(delta))]);
+            grow(&mut event, &delta("text_delta", "text", text));
             event
         });
         write_pieces(out, text, event);
     }
-    write(out, "content_block_stop", [at()]);
+    write(out, "content_block_stop", here);
     Some(())
 }
 
-fn write<'a, const N: usize>(out: &mut Vec<u8>, kind: &str, members: [(String, Json<'a>); N]) {
-    let mut event = Object::from(members);
-    event.insert("type".into(), Json::Value(kind.into()));
-    sse::write(out, Some(kind), &event);
+fn write(out: &mut Vec<u8>, kind: &str, event: Object) {
+    sse::write_json(out, Some(kind), &event.with("type", quoted(kind)).text());
 }
