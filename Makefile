@@ -42,7 +42,7 @@ wasm_features := --enable-bulk-memory --enable-sign-ext --enable-mutable-globals
 # Nothing is at the lowest addresses but the stack's far end.
 $(BARE_WASM:.wasm=.opt.wasm): $(BARE_WASM) .dev/wasm-exports.json
 	{ opt=$$(.dev/tools wasm-opt) && $${opt%opt}metadce $(wasm_features) --graph-file .dev/wasm-exports.json $< -o $@ >/dev/null && \
-	$$opt -Oz --low-memory-unused $(wasm_features) --strip-producers $@ -o $@; } || cp $< $@
+	$$opt -Oz --const-hoisting --reorder-locals --low-memory-unused $(wasm_features) --strip-producers $@ -o $@; } || cp $< $@
 
 run: build ## Start Redis, the control plane and Envoy here; ctrl-C stops all
 	@$(envoy); $(redis); exec .dev/stack run
