@@ -1,49 +1,40 @@
--- What the scripts share: the project's state and the windows. scripts.rs puts this before each of them, and NAMES before this.
+-- What the functions share: the project's state and the windows.
 --
--- KEYS[1] is what every name of the project begins with; all of them are in its hash slot.
---
--- Money (nano-USD) is a string that HINCRBY and sums.lua alone add: a Lua number is a double, exact only below 2^53. It becomes
--- a number for a comparison with a cap, and caps are below 2^53. Tokens and instants stay far below and may be numbers.
-
-local floor, max = math.floor, math.max
-
-local function name(kind, id)
-  return KEYS[1] .. NAMES[kind] .. (id or '')
-end
+-- Money is in nano-USD. A Lua number is a double, exact below 2^53: one amount and a cap are, sums may not be. HINCRBY and sums.lua alone
+-- add, and what is compared with a cap only matters below it. Tokens and instants stay far below.
 
 -- A final record stays this long, so that a repeated or late message finds it.
 local KEEP_MS = 2 * 3600 * 1000
--- ---- The project: its clock, its month, its money ----
 
-local the_project
+-- ---- The project: its clock, its month, its money ----
 
 -- The project's state as it stands, or nil and why not: 'gone' (deleted), 'state_missing' (never taken for a spend of zero). What ends
 -- calls needs no more: a month that is over, but not yet rolled on, takes what is booked to it along when it is. Read once in a run.
 local function read_state()
-  if the_project then return the_project end
+  if run.project then return run.project end
   local state = redis.call('HMGET', name('state'), 'month', 'spend', 'held', 'clock_ms', 'no_credentials', 'ends_ms',
     'ends_of')
   if not (state[1] and state[2] and state[3]) then
     return nil, redis.call('EXISTS', name('project')) == 0 and 'gone' or 'state_missing'
   end
-  the_project = {
+  run.project = {
     month = tonumber(state[1]), spend = tonumber(state[2]), held = tonumber(state[3]), clock = tonumber(state[4]) or 0,
     no_credentials = state[5], ends = tonumber(state[6]) or 0, ends_of = state[7],
   }
-  return the_project
+  return run.project
 end
 
 -- Puts the month to now: forward only, for a later reset day must not bring a month back that is over.
 local function roll(project, reset_day)
-  local calendar, day = calendar(), tonumber(reset_day)
-  local month = calendar.period_of(project.now, day)
+  local day = tonumber(reset_day)
+  local month = period_of(project.now, day)
   if month > project.month then
     project.month, project.spend, project.held = month, 0, 0
     redis.call('HSET', name('state'), 'month', month, 'spend', '0', 'held', '0')
     -- What was booked in this run was the old month's.
-    sums_of[name('state')] = nil
+    run.sums[name('state')] = nil
   end
-  project.ends, project.ends_of = calendar.period_end(project.month, day), reset_day
+  project.ends, project.ends_of = period_end(project.month, day), reset_day
   redis.call('HSET', name('state'), 'ends_ms', project.ends, 'ends_of', reset_day)
 end
 
@@ -71,23 +62,20 @@ local function open_project()
   return project, why_not
 end
 
--- Adds to the month that `month` names. Amounts are strings, nil for none. The month's own counter keeps what was spent for ever, also
--- once the month is over; the state is that of the running month.
+-- Adds to the month that `month` names; nil for none. The month's own counter keeps what was spent for ever, also once the month is over;
+-- the state is that of the running month.
 local function book(project, month, spend, held)
   if spend then hincrby(name('spend_month', month), 'spend', spend) end
-  if tonumber(month) ~= project.month then return end
+  if month ~= project.month then return end
   if spend then
     hincrby(name('state'), 'spend', spend)
-    project.spend = project.spend + tonumber(spend)
+    project.spend = project.spend + spend
   end
   if held then
     hincrby(name('state'), 'held', held)
-    project.held = project.held + tonumber(held)
+    project.held = project.held + held
   end
 end
-
--- Reservations that are held from now on: when they are due, id.
-local held_anew = {}
 
 -- ---- Sliding windows ----
 --
@@ -109,15 +97,19 @@ local function slot(ceiling, bucket)
   return ceiling.tag .. (bucket % BUCKETS)
 end
 
-local the_books
+-- Writes the past buckets of a window that changed in this run.
+local function write_ring(key)
+  local ring, fields = run.rings[key], {}
+  if not ring then return end
+  run.rings[key] = nil
+  for field in pairs(ring.changed) do fields[#fields + 1], fields[#fields + 2] = field, ring.values[field] end
+  if #fields > 0 then redis.call('HSET', key, unpack(fields)) end
+end
 
--- By key; those of a run are of one instant.
-local the_windows = {}
-
--- The windows of a key or sender as of now, one for each ceiling. Writes nothing.
+-- The windows of a key or sender as of now, one for each ceiling; those of a run are of one instant.
 local function read_windows(key, now)
-  if the_windows[key] then return the_windows[key] end
-  if the_books then the_books.write_ring(key) end
+  if run.windows[key] then return run.windows[key] end
+  write_ring(key)
   local calls, requests, tokens = unpack(CEILINGS)
   local minute, second = floor(now / calls.width), floor(now / requests.width)
   local here = { slot(calls, minute), slot(requests, second), slot(tokens, second) }
@@ -151,7 +143,7 @@ local function read_windows(key, now)
       end
     end
   end
-  the_windows[key] = windows
+  run.windows[key] = windows
   return windows
 end
 
@@ -164,18 +156,16 @@ end
 local function write_windows(windows)
   if not windows.counted then return end
   windows.counted = false
-  local fields = {}
-  for _, window in ipairs(windows) do
-    local at = #fields
-    fields[at + 1], fields[at + 2], fields[at + 3], fields[at + 4] = window.ceiling.sum, window.sum, window.slot, window.here
-    if window.moved then fields[at + 5], fields[at + 6] = window.ceiling.head, window.bucket end
-  end
   -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
   if windows.gone and #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
-  redis.call('HSET', windows.key, unpack(fields))
-  if windows[CALLS].moved then redis.call('EXPIRE', windows.key, WINDOW_TTL_S) end
-  windows.gone = nil
-  for _, window in ipairs(windows) do window.moved = false end
+  local calls, requests, tokens = unpack(windows)
+  redis.call('HSET', windows.key, 'c_sum', calls.sum, calls.slot, calls.here, 'r_sum', requests.sum, requests.slot, requests.here,
+    't_sum', tokens.sum, tokens.slot, tokens.here)
+  if windows.moved then
+    redis.call('HSET', windows.key, 'c_head', calls.head, 'r_head', requests.head, 't_head', tokens.head)
+    redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
+  end
+  windows.gone, windows.moved = nil, false
 end
 
 -- Counts a call now, in windows that were read now. `owner`: the hash of the key or sender, which is told until when the windows are to be
@@ -186,7 +176,7 @@ local function count(project, windows, owner, calls, tokens)
     local more = i == TOKENS and tokens or calls
     window.sum, window.here, window.until_room = window.sum + more, window.here + more, nil
     if window.head ~= window.bucket then
-      window.head, window.moved = window.bucket, true
+      window.head, windows.moved = window.bucket, true
       if i == CALLS and owner then redis.call('HSET', owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
     end
   end
@@ -216,17 +206,4 @@ local function sender_ceilings(source)
   if source == '' then return nil end
   local values = redis.call('HMGET', name('sender', source), 'window_until', unpack(CEILING_FIELDS))
   return ceilings_of({ unpack(values, 2) }), values[1]
-end
-
--- ---- The end of a run ----
-
--- Writes all that waits.
-local function write()
-  for key, sums in pairs(sums_of) do
-    for field, sum in pairs(sums) do redis.call('HINCRBY', key, field, text_of(sum)) end
-  end
-  for _, windows in pairs(the_windows) do write_windows(windows) end
-  if #held_anew > 0 then redis.call('ZADD', name('due'), unpack(held_anew)) end
-  if the_books then the_books.write() end
-  sums_of, the_windows, held_anew = {}, {}, {}
 end

@@ -96,10 +96,10 @@ pub async fn measure(servers: &Servers, seconds: f64, rounds: usize) -> Admit {
     admit
 }
 
-/// The script's call among what Redis was seen to run: `+<time> [0 <address>] "EVALSHA" "<hash>" …`
+/// The script's call among what Redis was seen to run: `+<time> [0 <address>] "FCALL" "<function>" …`
 pub fn script_call(lines: &[String]) -> Vec<String> {
-    let of_script = |line: &&String| line.contains("\"EVALSHA\"") && line.contains("req_bench");
-    // The first try may have had to load the script.
+    let of_script = |line: &&String| line.contains("\"FCALL\"") && line.contains("req_bench");
+    // The first try may have had to load the library.
     let line = lines.iter().rfind(of_script).expect("the script's call");
     quoted(line)
 }

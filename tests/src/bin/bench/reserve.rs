@@ -93,9 +93,9 @@ impl Place {
     }
 }
 
-/// A script of these calls alone. The id is its first argument.
+/// A script of these calls alone. The id is its second argument, after their number.
 fn empty(calls: &[Vec<String>]) -> String {
-    let literal = |part: &String| format!("'{}'", part.replace("req_bench", "' .. ARGV[1] .. '"));
+    let literal = |part: &String| format!("'{}'", part.replace("req_bench", "' .. ARGV[2] .. '"));
     let call = |parts: &Vec<String>| format!("redis.call({})\n", parts.iter().map(literal).collect::<Vec<_>>().join(", "));
     let calls: String = calls.iter().map(call).collect();
     format!("{calls}return {{'admitted', {{1, 1, 1}}, {{1, 1, 1}}, 0, {{}}}}")
@@ -117,7 +117,7 @@ pub async fn measure(seconds: f64, rounds: usize) -> Reserve {
         few.custom("FLUSHALL", Vec::new()).await;
         let hash = few.custom("SCRIPT", vec!["LOAD".into(), empty(&inner)]).await.into_string().expect("a hash");
         // With the same arguments.
-        let call = call.into_iter().enumerate().map(|(at, part)| if at == 1 { hash.clone() } else { part }).collect();
+        let call = ["EVALSHA".to_owned(), hash].into_iter().chain(call.into_iter().skip(2)).collect();
         measured.empty.push(admit::rate(&Order::bare(few.addr(), call, seconds)).await);
     }
     measured
