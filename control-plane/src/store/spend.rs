@@ -1,7 +1,7 @@
 //! What a project spent: counters by day, the ledger for export, and changes by hand.
 
-use super::reservations::{STATE_MISSING, state_missing};
 use super::args::Args;
+use super::reservations::{STATE_MISSING, state_missing};
 use super::scripts::Scripts;
 use super::{StoreError, name};
 use fred::prelude::*;

@@ -33,6 +33,20 @@ async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
 }
 
 #[tokio::test]
+async fn a_control_plane_whose_functions_a_full_redis_does_not_take_is_not_ready() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    let node = &world.home.nodes[0];
+    limit_memory(&world, node, "noeviction", 120).await;
+    assert!(world.money.ready().await.unwrap_err().to_string().contains("OOM"));
+    node.tell("CONFIG SET maxmemory 0");
+    world.money.ready().await.unwrap();
+    // Calls that were admitted can end from now on.
+    limit_memory(&world, node, "noeviction", 120).await;
+    world.money.ready().await.unwrap();
+    world.release("unknown").await;
+}
+
+#[tokio::test]
 async fn functions_that_redis_forgot_are_loaded_again() {
     let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
     world.admitted(&world.call("a")).await;

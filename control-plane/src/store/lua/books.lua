@@ -69,8 +69,8 @@ local function recount(key, at, calls, tokens)
     local here = slot(ceiling, bucket)
     if values[here] == nil then
       local got = redis.call('HMGET', key, head, sum, here)
-      values[here] = tonumber(got[3]) or 0
-      if values[head] == nil then values[head], values[sum] = tonumber(got[1]) or false, tonumber(got[2]) or 0 end
+      values[here] = (got[3] or 0) + 0
+      if values[head] == nil then values[head], values[sum] = got[1] and got[1] + 0, (got[2] or 0) + 0 end
     end
     more = max(more, -values[here])
     if values[head] and more ~= 0 and values[head] - bucket < BUCKETS then
@@ -144,7 +144,9 @@ local function append(id, record, entry, ...)
   redis.call('XADD', name('ledger'), '*', 'id', id, 'kind', entry.kind, 'key_id', record.key_id, 'source', record.source,
     'month', record.month, 'at_ms', record.at, 'cost_nano_usd', entry.cost, 'calls', entry.calls, 'tokens', entry.tokens,
     'input_tokens', entry.input, 'output_tokens', entry.output, ...)
-  tally(name('spend_day', day_of(record.at)), record, entry)
+  local day = floor(record.at / DAY_MS)
+  run.days[day] = run.days[day] or name('spend_day', date_number(day))
+  tally(run.days[day], record, entry)
 end
 
 -- What a ledger record tells of a call that was never settled.

@@ -50,8 +50,8 @@ local function period_end(period, reset_day)
   return first_day(year, month, reset_day) * DAY_MS
 end
 
--- The day of an instant: 20261130.
-local function day_of(ms)
-  local year, month, day = date_of(floor(ms / DAY_MS))
+-- A day as a number: 20261130.
+local function date_number(days)
+  local year, month, day = date_of(days)
   return year * 10000 + month * 100 + day
 end

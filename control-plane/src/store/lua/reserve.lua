@@ -29,8 +29,8 @@ end
 local function key_of(id)
   if run.keys[id] == nil then
     local key = redis.call('HMGET', name('key', id), 'hash', 'revoked', 'expires_at_ms', 'window_until', unpack(CEILING_FIELDS))
-    local is_valid = key[1] and key[2] ~= '1' and not (key[3] and tonumber(key[3]) <= run.project.now)
-    run.keys[id] = is_valid and owner('key', 'key_id', id, ceilings_of({ unpack(key, 5) }) or {}, key[4])
+    local is_valid = key[1] and key[2] ~= '1' and not (key[3] and key[3] + 0 <= run.project.now)
+    run.keys[id] = is_valid and owner('key', 'key_id', id, ceilings_of(unpack(key, 5, 8)) or {}, key[4])
   end
   return run.keys[id]
 end
@@ -122,7 +122,7 @@ local function until_room(window, windows, limit, need)
   local counts = redis.call('HMGET', windows.key, unpack(slots))
   local left = window.sum
   for b = window.bucket - BUCKETS + 1, window.head do
-    left = left - (tonumber(counts[b % BUCKETS + 1]) or 0)
+    left = left - (counts[b % BUCKETS + 1] or 0)
     -- Into an empty window every hold fits: it is clamped.
     if left == 0 or left + need <= limit then return (b + BUCKETS) * ceiling.width - run.project.now end
   end

@@ -46,7 +46,7 @@ return each(function(id, what, key_id, source, note)
     for _, hash in ipairs(hashes) do
       for _, ceiling in ipairs(CEILINGS) do
         if what == 'all' or what == ceiling.name then
-          local fields = { ceiling.tag .. '_head', ceiling.tag .. '_sum' }
+          local fields = { ceiling.head, ceiling.sum }
           for s = 0, BUCKETS - 1 do fields[#fields + 1] = slot(ceiling, s) end
           redis.call('HDEL', hash, unpack(fields))
         end

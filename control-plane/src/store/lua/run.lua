@@ -3,6 +3,8 @@
 -- The library's own variables outlive a run, so what belongs to one is in `run` alone. While a library is loaded nothing is there but the
 -- language: functions of Lua's own and `redis.call` are for what runs later.
 
+-- A text of Redis becomes a number by `+ 0`: `tonumber` reads it twice.
+
 local run
 
 local function begin(prefix)
@@ -13,8 +15,8 @@ local function begin(prefix)
     project = nil,
     -- By key: windows that were read, windows whose past buckets changed, fields that are added to at the end.
     windows = {}, rings = {}, sums = {},
-    -- By day, key, model and sender: what is added to the counts of a day.
-    tallies = {},
+    -- By day: the name of its counts; by day, key, model and sender: what is added to them.
+    days = {}, tallies = {},
     -- Reservations that are held from now on (when they are due, id), and those that are no more.
     held = {}, ended = {},
     -- By id: whose ceilings count; by the providers: their credentials.
