@@ -292,6 +292,16 @@ impl Stack {
         self.redis_client().await.zrange(name::due(project), 0, -1, None, false, None, true).await.expect("the due reservations")
     }
 
+    /// The instant (ms) at which a held reservation was admitted, and the end user of its call.
+    ///
+    /// # Errors
+    /// Redis does not answer, or there is no such reservation.
+    pub async fn hold(redis: &Client, project: &str, id: &str) -> Result<(f64, String), fred::error::Error> {
+        // In the order of `control-plane/src/store/lua/books.lua`.
+        const HOLD: &str = "local r = { cmsgpack.unpack(redis.call('GET', KEYS[1])) } return { r[6], r[16] }";
+        redis.eval(HOLD, name::reservation(project, id), ()).await
+    }
+
     async fn hash(&self, name: &str) -> HashMap<String, String> {
         self.redis_client().await.hgetall(name).await.expect("a hash")
     }

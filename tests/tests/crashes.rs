@@ -97,7 +97,7 @@ async fn the_holds_of_a_killed_envoy_are_charged_at_their_estimate_once() {
     let redis = stack.redis_client().await;
     for (id, at) in stack.due(&key.project).await {
         assert!(!due_before.contains(&id));
-        let admitted: f64 = redis.hget(name::reservation(&key.project, &id), "at").await.unwrap();
+        let (admitted, _) = Stack::hold(&redis, &key.project, &id).await.unwrap();
         // The deadline of 20 s, less what had passed until the admission, and 30 s of grace.
         assert!((45_000.0..=50_000.0).contains(&(at - admitted)), "{}", at - admitted);
         due.push(id);

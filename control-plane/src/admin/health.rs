@@ -11,6 +11,7 @@ use fred::prelude::*;
 use fred::types::{ClusterHash, CustomCommand};
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::time::Duration;
 
 /// A probe must not wait as long as a call may.
@@ -21,15 +22,15 @@ pub async fn live() -> &'static str {
     "ok\n"
 }
 
-/// 200 when Redis answers, else 503. Warnings tell what works but should not stay so.
+/// 200 when Redis answers and has the functions that calls need, else 503. Warnings tell what works but should not stay so.
 pub async fn ready(Extract(state): Extract<State>) -> Response {
     let mut warnings = Vec::new();
-    let redis = answers(&state.redis).await;
+    let redis = in_time(state.money.ready()).await;
     if redis.is_ok() {
         warnings.extend(durability(&state.redis).await);
     }
     if state.cache.id() != state.redis.id()
-        && let Err(error) = answers(&state.cache).await
+        && let Err(error) = in_time(state.cache.ping::<()>(None)).await
     {
         warnings.push(format!("the Redis of stored answers cannot answer, nothing is cached: {error}"));
     }
@@ -51,8 +52,8 @@ pub async fn metrics(Extract(state): Extract<State>) -> Result<Response, Refusal
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response())
 }
 
-async fn answers(redis: &Client) -> Result<(), String> {
-    match tokio::time::timeout(PATIENCE, redis.ping::<()>(None)).await {
+async fn in_time<E: Display>(answer: impl Future<Output = Result<(), E>>) -> Result<(), String> {
+    match tokio::time::timeout(PATIENCE, answer).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("no answer within a second".to_owned()),

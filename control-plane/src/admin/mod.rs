@@ -27,6 +27,7 @@ pub use auth::Tokens;
 use crate::catalog::Watched;
 use crate::metrics::{Metrics, Port};
 use crate::seal::Seal;
+use crate::store::Money;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State as Extract};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -45,10 +46,12 @@ const MAX_BODY: usize = 1 << 20;
 /// What the admin port works with. Cheap to clone.
 #[derive(Clone)]
 pub struct State {
-    /// Keys, projects, budgets, ledger.
+    /// Keys, projects, ledger.
     pub redis: Client,
     /// Stored answers; the same as `redis` unless they have a Redis of their own.
     pub cache: Client,
+    /// Budgets and ledger.
+    pub money: Money,
     /// Seals a project's own credentials.
     pub seal: Arc<Seal>,
     /// The catalog.

@@ -7,7 +7,6 @@ use super::names::{self, document};
 use super::projects::{MOST_USD, must_exist};
 use super::reader::{Fault, Faults, Object};
 use super::refusal::Refusal;
-use crate::store::Money;
 use crate::store::audit::{self, Change};
 use crate::store::spend::{self as store, By, Correction, MOST_DAYS, Reset, Totals};
 use axum::Extension;
@@ -144,7 +143,7 @@ pub async fn reset(
     let reset = read_reset(document(&body)?)?;
     let whose = whose(reset.key.as_deref(), reset.source.as_deref());
     audit::add(&state.redis, &actor.name, &format!("reset {}{whose}: {}", reset.window, reset.note), &project, Change::default()).await?;
-    let done = money(&state).reset(&project, &reset).await?;
+    let done = state.money.reset(&project, &reset).await?;
     if done { Ok(StatusCode::NO_CONTENT) } else { Err(Refusal::no_project(&project)) }
 }
 
@@ -160,15 +159,11 @@ pub async fn correct(
     let whose = whose(correction.key.as_deref(), correction.source.as_deref());
     let what = format!("correct by {} USD{whose}: {}", correction.cost, correction.note);
     audit::add(&state.redis, &actor.name, &what, &project, Change::default()).await?;
-    let done = money(&state).correct(&project, &correction).await?;
+    let done = state.money.correct(&project, &correction).await?;
     if !done {
         return Err(Refusal::no_project(&project));
     }
     Ok((StatusCode::CREATED, axum::Json(json!({"id": correction.id, "cost_usd": correction.cost.to_string()}))).into_response())
-}
-
-fn money(state: &State) -> Money {
-    Money::new(state.redis.clone(), state.cache.clone())
 }
 
 fn whose(key: Option<&str>, source: Option<&str>) -> String {

@@ -107,14 +107,14 @@ pub async fn serve(args: Args) -> Result<(), String> {
         changes: Changes::start(redis.clone()),
         redis: redis.clone(),
         cache: cache.clone(),
-        money,
+        money: money.clone(),
         seal: Arc::clone(&seal),
         catalog: catalog.clone(),
         secret: secret.into(),
         refusals: Refusals::start(redis.clone()),
         metrics: Arc::clone(&metrics),
     });
-    let admin = admin::router(admin::State { redis, cache, seal, catalog, tokens, metrics });
+    let admin = admin::router(admin::State { redis, cache, money, seal, catalog, tokens, metrics });
 
     let (stop, stopped) = watch::channel(false);
     let mut servers = tokio::spawn(async move {

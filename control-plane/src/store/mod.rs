@@ -4,6 +4,7 @@
 //! [`name`] holds every name; nothing else spells one.
 
 pub mod answers;
+mod args;
 pub mod audit;
 pub mod breakers;
 pub mod changes;
@@ -172,7 +173,7 @@ pub mod name {
         key_window(key_id) = "window:key:{}";
         /// Hash of a sender's sliding windows.
         sender_window(source) = "window:sender:{}";
-        /// One reservation: a hash, or once nothing can change it any more the word `settled` or `released`.
+        /// One reservation: its record as `lua/books.lua` packs it, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
         /// There while a batch of hits of this id counts as told.
         hits(id) = "hits:{}";

@@ -67,6 +67,15 @@ impl Money {
         self
     }
 
+    /// Whether calls can be served: Redis answers, and has the functions that they need or is given them.
+    ///
+    /// # Errors
+    /// It does not answer, or takes no functions: it is full, or may not be written to.
+    pub async fn ready(&self) -> Result<(), StoreError> {
+        self.scripts.load(&self.redis).await?;
+        Ok(self.redis.ping(None).await?)
+    }
+
     /// Waits until what was written for this project is on the replicas that were asked for.
     async fn on_replicas(&self, project: &str) -> Result<(), StoreError> {
         if self.replicas == 0 {

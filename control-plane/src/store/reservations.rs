@@ -3,6 +3,7 @@
 //! A reservation is a record by an id that the filter minted: held, then settled, released or expired, and never back. Each step is one
 //! script, so that any number of control planes and repeated or late messages come to the same end.
 
+use super::args::Args;
 use super::scripts::Scripts;
 use super::{StoreError, ledger};
 use fred::prelude::*;
@@ -38,8 +39,8 @@ pub(super) enum Way<'a> {
 }
 
 impl Way<'_> {
-    /// Kind, tokens, money, the same negated, input and output tokens, model.
-    fn args(&self, resolved: &str) -> [Value; 7] {
+    /// Kind, tokens, money, input and output tokens, model.
+    fn add_to(&self, args: Args, resolved: &str) -> Args {
         let (kind, hold, model) = match self {
             Self::Call(alternative) => {
                 let own = alternative.resolved_model.as_str();
@@ -48,16 +49,12 @@ impl Way<'_> {
             Self::Hit(answer, charge) => ("hit", Hold { nano_usd: charge.0, ..Hold::default() }, answer.model.as_str()),
             Self::Free => ("free", Hold::default(), ""),
         };
-        let money = hold.nano_usd.clamp(0, MAX_NANO_USD);
-        [
-            kind.into(),
-            tokens(hold.input_tokens.saturating_add(hold.output_tokens)).into(),
-            money.into(),
-            (-money).into(),
-            tokens(hold.input_tokens).into(),
-            tokens(hold.output_tokens).into(),
-            ledger::text(model).into(),
-        ]
+        args.text(kind)
+            .number(tokens(hold.input_tokens.saturating_add(hold.output_tokens)))
+            .number(hold.nano_usd.clamp(0, MAX_NANO_USD))
+            .number(tokens(hold.input_tokens))
+            .number(tokens(hold.output_tokens))
+            .text(&ledger::text(model))
     }
 }
 
@@ -79,26 +76,25 @@ pub(super) async fn reserve(
     open: impl Fn(&str, &str) -> Result<String, StoreError>,
 ) -> Result<Admission, StoreError> {
     let AdmitRequest { id, project, key_id, source, call, hold_ms, side_call, .. } = request;
-    let mut args: Vec<Value> = vec![
-        id.as_str().into(),
-        key_id.as_str().into(),
-        source.as_str().into(),
-        tokens((*hold_ms).min(MAX_HOLD_MS)).into(),
-        i64::from(!side_call).into(),
-        ledger::endpoint(call).into(),
-        ledger::text(&call.requested_model).into(),
-        ledger::text(&call.end_user).into(),
-        call.started_at_ms.to_string().into(),
-    ];
-    args.extend(normal.args(&call.resolved_model));
-    match cheaper {
-        Some(cheaper) => args.extend(cheaper.args("")),
-        None => args.extend(std::iter::repeat_n(Value::from(""), 7)),
-    }
     let beside = request.beside.unwrap_or_default();
-    args.push(tokens(beside.input_tokens.saturating_add(beside.output_tokens)).into());
-    args.push(beside.nano_usd.clamp(0, MAX_NANO_USD).into());
-    args.extend(providers(request).into_iter().map(Value::from));
+    let args = Args::default()
+        .text(id)
+        .text(key_id)
+        .text(source)
+        .number(tokens((*hold_ms).min(MAX_HOLD_MS)))
+        .flag(*side_call)
+        .text(ledger::endpoint(call))
+        .text(&ledger::text(&call.requested_model))
+        .text(&ledger::text(&call.end_user))
+        .text(&call.started_at_ms.to_string())
+        .number(tokens(beside.input_tokens.saturating_add(beside.output_tokens)))
+        .number(beside.nano_usd.clamp(0, MAX_NANO_USD));
+    let args = normal.add_to(args, &call.resolved_model);
+    let args = match cheaper {
+        Some(cheaper) => cheaper.add_to(args, ""),
+        None => args.none(6),
+    };
+    let args = providers(request).into_iter().fold(args, Args::text);
 
     let mut reply = Reply(scripts.reserve.run::<Value>(redis, project, args.clone()).await?.into_array());
     // Of the key, then of the sender.
@@ -110,24 +106,24 @@ pub(super) async fn reserve(
     }
     Ok(Admission::Other(match reply.text(0)?.as_str() {
         "admitted" => {
-            let sealed = reply.texts(4)?;
-            let credentials = sealed
+            let credentials = reply
+                .texts(8)?
                 .chunks_exact(2)
                 .filter_map(|pair| if let [provider, sealed] = pair { Some((provider, sealed)) } else { None })
                 .map(|(provider, sealed)| Ok(OwnCredential { provider: provider.clone(), secret: open(provider, sealed)? }))
                 .collect::<Result<_, StoreError>>()?;
             Outcome::Admitted(Admitted {
-                soft_cap: reply.number(3)? == 1,
+                soft_cap: reply.number(7)? == 1,
                 credentials,
                 rate_limit: reply.rate_limit()?,
                 previous_response: None,
             })
         }
-        "hit" => return Ok(Admission::Hit { soft_cap: reply.number(3)? == 1, rate_limit: reply.rate_limit()? }),
+        "hit" => return Ok(Admission::Hit { soft_cap: reply.number(7)? == 1, rate_limit: reply.rate_limit()? }),
         "refused" => Outcome::Refused(Refused {
-            limit: limit(&reply.text(3)?)?.into(),
-            of_sender: reply.number(4)? == 1,
-            retry_after_ms: u64::try_from(reply.number(5)?).ok(),
+            limit: limit(&reply.text(7)?)?.into(),
+            of_sender: reply.number(8)? == 1,
+            retry_after_ms: u64::try_from(reply.number(9)?).ok(),
             rate_limit: reply.rate_limit()?,
         }),
         // Nobody waits for this answer: whoever ended the reservation had given it up. It must only not be an admission.
@@ -145,7 +141,7 @@ pub(super) async fn reserve(
 
 /// Makes the windows of a key or sender anew that were lost.
 async fn rewindow(redis: &Client, scripts: &Scripts, project: &str, kind: &str, id: &str) -> Result<(), StoreError> {
-    match scripts.rewindow.run::<String>(redis, project, vec![kind.into(), id.into()]).await?.as_str() {
+    match scripts.rewindow.run::<String>(redis, project, Args::default().flag(kind == "key").text(id)).await?.as_str() {
         "done" => {
             tracing::warn!(project, kind, id, "lost windows were counted anew from the ledger");
             Ok(())
@@ -176,9 +172,8 @@ fn providers(request: &AdmitRequest) -> Vec<&str> {
 
 /// Records a hit that is free.
 pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, model: &str) -> Result<(), StoreError> {
-    let mut args: Vec<Value> =
-        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(model).into()];
-    args.extend(ledger::of_hit(&of.call, model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(model));
+    let args = args.fields(ledger::of_hit(&of.call, model));
     match scripts.hit.run::<String>(redis, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
@@ -187,10 +182,8 @@ pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, mo
 
 /// Records free hits that a filter answered by itself, once for each id.
 pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hits: &Hits) -> Result<(), StoreError> {
-    let count = tokens(hits.count);
-    let mut args: Vec<Value> =
-        vec![of.id.as_str().into(), of.key_id.as_str().into(), of.source.as_str().into(), ledger::text(&hits.model).into(), count.into()];
-    args.extend(ledger::of_hit(&hits.call, &hits.model).into_iter().flat_map(|(field, value)| [Value::from(field), value.into()]));
+    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(&hits.model)).number(tokens(hits.count));
+    let args = args.fields(ledger::of_hit(&hits.call, &hits.model));
     match scripts.hits.run::<String>(redis, &of.project, args).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
@@ -207,24 +200,20 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
             "a cost or usage beyond belief was cut; check the provider's usage and its prices"
         );
     }
-    let mut args: Vec<Value> = vec![
-        of.id.as_str().into(),
-        of.key_id.as_str().into(),
-        of.source.as_str().into(),
-        cost.into(),
-        tokens(settle.usage.tokens()).into(),
-        tokens(settle.usage.input).into(),
-        tokens(settle.usage.output).into(),
-        tokens(settle.usage.cached_input).into(),
-        tokens(settle.usage.cache_write_5m.saturating_add(settle.usage.cache_write_1h)).into(),
-        i64::from(settle.estimated).into(),
-        ledger::text(&settle.model).into(),
-        i64::from(of.side_call).into(),
-    ];
-    for (field, value) in ledger::of_settle(settle) {
-        args.push(field.into());
-        args.push(value.into());
-    }
+    let args = Args::default()
+        .text(&of.id)
+        .text(&of.key_id)
+        .text(&of.source)
+        .number(cost)
+        .number(tokens(settle.usage.tokens()))
+        .number(tokens(settle.usage.input))
+        .number(tokens(settle.usage.output))
+        .number(tokens(settle.usage.cached_input))
+        .number(tokens(settle.usage.cache_write_5m.saturating_add(settle.usage.cache_write_1h)))
+        .number(settle.estimated.into())
+        .text(&ledger::text(&settle.model))
+        .flag(of.side_call)
+        .fields(ledger::of_settle(settle));
     match scripts.settle.run::<String>(redis, &of.project, args).await?.as_str() {
         "recorded" => Ok(true),
         STATE_MISSING => Err(state_missing(&of.project)),
@@ -234,7 +223,7 @@ pub(super) async fn settle(redis: &Client, scripts: &Scripts, of: &Settlement, s
 
 /// Gives the hold back; nothing if it had ended.
 pub(super) async fn release(redis: &Client, scripts: &Scripts, of: &Settlement) -> Result<(), StoreError> {
-    match scripts.release.run::<String>(redis, &of.project, vec![of.id.as_str().into()]).await?.as_str() {
+    match scripts.release.run::<String>(redis, &of.project, Args::default().text(&of.id)).await?.as_str() {
         STATE_MISSING => Err(state_missing(&of.project)),
         _ => Ok(()),
     }
@@ -246,7 +235,7 @@ pub(super) async fn expire(redis: &Client, scripts: &Scripts, project: &str) -> 
     const AT_ONCE: u64 = 64;
     let mut all = 0;
     loop {
-        let some: u64 = scripts.expire.run(redis, project, vec![tokens(AT_ONCE).into()]).await?;
+        let some: u64 = scripts.expire.run(redis, project, Args::default().number(tokens(AT_ONCE))).await?;
         all += some;
         if some < AT_ONCE {
             return Ok(all);
@@ -285,18 +274,19 @@ impl Reply {
         self.part(at)
     }
 
-    fn texts(&self, at: usize) -> Result<Vec<String>, StoreError> {
-        self.part(at)
+    /// From there to the end.
+    fn texts(&self, from: usize) -> Result<Vec<String>, StoreError> {
+        (from..self.0.len()).map(|at| self.text(at)).collect()
     }
 
     fn window(&self, at: usize) -> Result<Option<Window>, StoreError> {
-        Ok(match self.part::<Vec<u64>>(at)?.as_slice() {
-            &[limit, remaining, reset_ms] => Some(Window { limit, remaining, reset_ms }),
+        Ok(match (self.part(at)?, self.part(at + 1)?, self.part(at + 2)?) {
+            (Some(limit), Some(remaining), Some(reset_ms)) => Some(Window { limit, remaining, reset_ms }),
             _ => None,
         })
     }
 
     fn rate_limit(&self) -> Result<RateLimit, StoreError> {
-        Ok(RateLimit { requests: self.window(1)?, tokens: self.window(2)? })
+        Ok(RateLimit { requests: self.window(1)?, tokens: self.window(4)? })
     }
 }

@@ -1,19 +1,23 @@
-//! The Lua scripts: each one step that no other step can come between.
+//! The Lua scripts of the money: each one step that no other step can come between. They are one library of Redis functions, which Redis
+//! keeps as it keeps data, and which costs a run nothing to make.
 //!
-//! What calls of one project ask of a script at the same time shares a run, which reads and writes what they have in common once: it costs
-//! Redis half of what as many runs would. One run of a script is on its way at a time for a project; what comes meanwhile is the next.
+//! What calls of one project ask of a function at the same time shares a run, which reads and writes what they have in common once: it costs
+//! Redis half of what as many runs would. One run of a function is on its way at a time for a project; what comes meanwhile is the next.
 
+use super::args::Args;
 use super::{StoreError, name};
 use fred::error::{Error, ErrorKind};
 use fred::prelude::*;
-use fred::types::scripts::Script as Lua;
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// What stands before each.
+/// What all functions share.
 const COMMON: &str = concat!(
+    include_str!("lua/run.lua"),
     include_str!("lua/calendar.lua"),
     include_str!("lua/sums.lua"),
     include_str!("lua/common.lua"),
@@ -25,18 +29,27 @@ const COMMON: &str = concat!(
 const MOST: usize = 64;
 
 /// A call that waits for a run: its arguments, and who wants the answer.
-type Call = (Vec<Value>, oneshot::Sender<Result<Value, StoreError>>);
+type Call = (Args, oneshot::Sender<Result<Value, StoreError>>);
 
-/// One script, ready to be called by its hash; where Redis does not know it (yet, or after a restart) it is loaded on the way.
+/// One function of the library.
 #[derive(Clone)]
 pub(super) struct Script {
-    lua: Lua,
+    library: Arc<Library>,
+    /// As Redis knows it.
+    function: String,
     /// Of the projects that have a run on its way, what waits for the next.
     waiting: Arc<Mutex<HashMap<String, Vec<Call>>>>,
 }
 
-/// The scripts. They need Redis 7 (flags of scripts).
+/// All functions. Names in Redis are made of the code's hash, so that control planes of several versions share a Redis.
+struct Library {
+    code: String,
+    is_loaded: AtomicBool,
+}
+
+/// The functions. They need Redis 7.
 pub(super) struct Scripts {
+    library: Arc<Library>,
     pub reserve: Script,
     pub settle: Script,
     pub release: Script,
@@ -49,26 +62,65 @@ pub(super) struct Scripts {
     pub correct: Script,
 }
 
+// A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.
+const ADMITS: &str = "";
+const ENDS: &str = "'allow-oom'";
+
+/// A function by its file's name: its flags and its code.
+macro_rules! functions {
+    ($($name:ident $flags:ident),*) => { [$((stringify!($name), $flags, include_str!(concat!("lua/", stringify!($name), ".lua")))),*] };
+}
+
+const FUNCTIONS: [(&str, &str, &str); 10] = functions! {
+    reserve ADMITS, settle ENDS, release ENDS, expire ENDS, hit ADMITS, hits ADMITS, rebuild ENDS, rewindow ENDS, reset ENDS, correct ENDS
+};
+
 impl Scripts {
     pub fn new() -> Self {
         let names = names();
-        let script = |flags: &str, body: &str| {
-            let lua = format!("#!lua flags={flags}\n{names}\n{COMMON}\n{body}");
-            Script { lua: Lua::from_lua(lua), waiting: Arc::default() }
-        };
-        // A Redis without room admits no call, but every call it has admitted can end: holds become records, so they are few.
-        let (admits, ends) = ("", "allow-oom");
+        let hash = FUNCTIONS.iter().fold(Sha256::new().chain_update(&names).chain_update(COMMON), |hash, (_, flags, code)| {
+            hash.chain_update(flags).chain_update(code)
+        });
+        let version = hex::encode(&hash.finalize()[..8]);
+        let mut code = format!("#!lua name=proxium_{version}\n{names}\n{COMMON}");
+        for (name, flags, body) in FUNCTIONS {
+            code.push_str(&format!(
+                "redis.register_function{{ function_name = 'proxium_{name}_{version}', flags = {{ {flags} }}, callback = (function()\n{body}\nend)() }}\n"
+            ));
+        }
+        let library = Arc::new(Library { code, is_loaded: AtomicBool::new(false) });
+        let script =
+            |name: &str| Script { library: Arc::clone(&library), function: format!("proxium_{name}_{version}"), waiting: Arc::default() };
         Self {
-            reserve: script(admits, include_str!("lua/reserve.lua")),
-            settle: script(ends, include_str!("lua/settle.lua")),
-            release: script(ends, include_str!("lua/release.lua")),
-            expire: script(ends, include_str!("lua/expire.lua")),
-            hit: script(admits, include_str!("lua/hit.lua")),
-            hits: script(admits, include_str!("lua/hits.lua")),
-            rebuild: script(ends, include_str!("lua/rebuild.lua")),
-            rewindow: script(ends, include_str!("lua/rewindow.lua")),
-            reset: script(ends, include_str!("lua/reset.lua")),
-            correct: script(ends, include_str!("lua/correct.lua")),
+            reserve: script("reserve"),
+            settle: script("settle"),
+            release: script("release"),
+            expire: script("expire"),
+            hit: script("hit"),
+            hits: script("hits"),
+            rebuild: script("rebuild"),
+            rewindow: script("rewindow"),
+            reset: script("reset"),
+            correct: script("correct"),
+            library,
+        }
+    }
+
+    /// Sees to it that Redis has the library before the first call. A Redis without room takes no new one.
+    pub async fn load(&self, redis: &Client) -> Result<(), Error> {
+        if self.library.is_loaded.load(Ordering::Relaxed) { Ok(()) } else { self.library.load(redis).await }
+    }
+}
+
+impl Library {
+    /// Where some master has it already, it stays as it is.
+    async fn load(&self, redis: &Client) -> Result<(), Error> {
+        match redis.function_load_cluster::<(), _>(false, self.code.as_str()).await {
+            Err(error) if !error.details().contains("already exists") => Err(error),
+            _ => {
+                self.is_loaded.store(true, Ordering::Relaxed);
+                Ok(())
+            }
         }
     }
 }
@@ -79,7 +131,7 @@ impl Script {
     /// neither here nor there (`TRYAGAIN`), so that no script ever sees half a project.
     ///
     /// A caller that is dropped meanwhile takes nothing back.
-    pub async fn run<R: FromValue>(&self, redis: &Client, project: &str, args: Vec<Value>) -> Result<R, StoreError> {
+    pub async fn run<R: FromValue>(&self, redis: &Client, project: &str, args: Args) -> Result<R, StoreError> {
         let (answer, answered) = oneshot::channel();
         let is_first = match self.waiting().entry(project.to_owned()) {
             Entry::Occupied(mut others) => {
@@ -114,12 +166,9 @@ impl Script {
             // Who is ready in this turn comes along.
             tokio::task::yield_now().await;
             let Some(calls) = self.next(project) else { return };
-            let (args, callers): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-            let count = args.len();
-            let counted = |args: Vec<Value>| std::iter::once(Value::from(args.len().to_string())).chain(args);
-            let args: Vec<Value> = args.into_iter().flat_map(counted).collect();
-            let keys = vec![name::prefix(project), name::state(project)];
-            let answers = match self.lua.evalsha_with_reload::<Vec<Value>, _, _>(redis, keys, args).await {
+            let count = calls.len();
+            let (args, callers): (Vec<Value>, Vec<_>) = calls.into_iter().map(|(args, caller)| (args.into(), caller)).unzip();
+            let answers = match self.call(redis, project, args).await {
                 Ok(answers) if answers.len() == count => answers.into_iter().map(Ok).collect(),
                 Ok(answers) => vec![Err(StoreError::Corrupt(format!("{count} calls got {} answers", answers.len()))); count],
                 Err(error) => vec![Err(error.into()); count],
@@ -128,6 +177,21 @@ impl Script {
                 // Who is gone needs none.
                 let _ = caller.send(answer);
             }
+        }
+    }
+
+    /// Where Redis does not know the function (yet, or a master is new) the library is loaded on the way.
+    async fn call(&self, redis: &Client, project: &str, args: Vec<Value>) -> Result<Vec<Value>, Error> {
+        let keys = vec![name::prefix(project), name::state(project)];
+        match redis.fcall(self.function.as_str(), keys.clone(), args.clone()).await {
+            Err(error) if error.details().contains("Function not found") => {
+                if let Err(error) = self.library.load(redis).await {
+                    // Another master may be the one that refuses it.
+                    tracing::warn!(%error, "Redis does not take the library of functions");
+                }
+                redis.fcall(self.function.as_str(), keys, args).await
+            }
+            answers => answers,
         }
     }
 

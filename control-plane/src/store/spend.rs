@@ -1,5 +1,6 @@
 //! What a project spent: counters by day, the ledger for export, and changes by hand.
 
+use super::args::Args;
 use super::reservations::{STATE_MISSING, state_missing};
 use super::scripts::Scripts;
 use super::{StoreError, name};
@@ -235,15 +236,14 @@ pub struct Correction {
 pub(super) async fn reset(redis: &Client, scripts: &Scripts, project: &str, reset: &Reset) -> Result<bool, StoreError> {
     let id = format!("reset_{}", hex::encode(rand::random::<[u8; 12]>()));
     let Reset { window, key, source, note } = reset;
-    let args = [&id, window, key.as_deref().unwrap_or(""), source.as_deref().unwrap_or(""), note];
-    done(scripts.reset.run(redis, project, args.map(Value::from).into()).await?, project)
+    let args = Args::default().text(&id).text(window).text(key.as_deref().unwrap_or("")).text(source.as_deref().unwrap_or("")).text(note);
+    done(scripts.reset.run(redis, project, args).await?, project)
 }
 
 pub(super) async fn correct(redis: &Client, scripts: &Scripts, project: &str, correction: &Correction) -> Result<bool, StoreError> {
     let Correction { id, cost, key, source, note } = correction;
-    let cost = cost.0.to_string();
-    let args = [id, key.as_deref().unwrap_or(""), source.as_deref().unwrap_or(""), &cost, note];
-    done(scripts.correct.run(redis, project, args.map(Value::from).into()).await?, project)
+    let args = Args::default().text(id).text(key.as_deref().unwrap_or("")).text(source.as_deref().unwrap_or("")).number(cost.0).text(note);
+    done(scripts.correct.run(redis, project, args).await?, project)
 }
 
 fn done(answer: String, project: &str) -> Result<bool, StoreError> {
@@ -257,13 +257,13 @@ fn done(answer: String, project: &str) -> Result<bool, StoreError> {
 /// Makes the state of a project anew if it is lost: from the counter of the month, else from the ledger. Any number may do so at once:
 /// nothing is spent or recorded while the state is missing, and the first one writes it.
 pub(super) async fn rebuild(redis: &Client, scripts: &Scripts, project: &str) -> Result<(), StoreError> {
-    let (mut spent, mut month) = (String::new(), String::new());
+    let mut evidence = Args::default();
     loop {
-        let answer: Vec<String> = scripts.rebuild.run(redis, project, vec![spent.into(), month.into()]).await?;
+        let answer: Vec<String> = scripts.rebuild.run(redis, project, evidence).await?;
         match answer.iter().map(String::as_str).collect::<Vec<_>>()[..] {
             ["sum", of, start_ms] => {
-                spent = sum(redis, project, of, start_ms).await?.to_string();
-                month = of.to_owned();
+                let spend = sum(redis, project, of, start_ms).await?.to_string();
+                evidence = Args::default().text(&spend).text(of);
             }
             ["no_evidence"] => {
                 return Err(StoreError::Corrupt(format!(

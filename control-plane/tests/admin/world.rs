@@ -85,10 +85,11 @@ impl World {
         std::fs::write(&path, CATALOG).unwrap();
         let catalog = Watched::start(path.clone(), |_| Ok(())).unwrap_or_else(|faults| panic!("{faults}"));
         let (seal, metrics) = (Arc::new(seal), Arc::new(Metrics::new().unwrap()));
+        let money = Money::new(redis.clone(), redis.clone());
         let internal = internal::router(internal::State {
             redis: redis.clone(),
             cache: redis.clone(),
-            money: Money::new(redis.clone(), redis.clone()),
+            money: money.clone(),
             seal: Arc::clone(&seal),
             catalog: catalog.clone(),
             changes: Changes::start(redis.clone()),
@@ -97,7 +98,7 @@ impl World {
             metrics: Arc::clone(&metrics),
         });
         let tokens = Arc::new(Tokens { admin: Some(ADMIN.to_owned()), viewer: Some(VIEWER.to_owned()) });
-        let admin = admin::router(admin::State { redis: redis.clone(), cache: redis.clone(), seal, catalog, tokens, metrics });
+        let admin = admin::router(admin::State { redis: redis.clone(), cache: redis.clone(), money, seal, catalog, tokens, metrics });
         Self {
             redis,
             admin: open(admin).await,

@@ -71,11 +71,11 @@ async fn while_a_project_moves_to_another_master_nothing_is_decided_and_afterwar
 }
 
 #[tokio::test]
-async fn scripts_that_one_master_forgot_are_loaded_again() {
+async fn functions_that_one_master_forgot_are_loaded_again() {
     let world = on_the_first().await;
     let nodes = &world.home.nodes;
     world.admitted(&world.call("a")).await;
-    nodes[0].tell("SCRIPT FLUSH");
+    nodes[0].tell("FUNCTION FLUSH");
     world.settle("a", (7, 5), 640).await;
     world.admitted(&world.call("b")).await;
     assert_eq!(world.state().await[1..], [640, 1_000]);

@@ -1,4 +1,4 @@
-//! What is done to a Redis of a test's own, and so is tested on one alone: it is filled, stopped, or told to forget its scripts.
+//! What is done to a Redis of a test's own, and so is tested on one alone: it is filled, stopped, or told to forget its functions.
 
 use crate::answers::{answer, is_hit, keep};
 use crate::redis::Redis;
@@ -33,10 +33,24 @@ async fn a_full_redis_admits_no_call_but_lets_every_call_end() {
 }
 
 #[tokio::test]
-async fn scripts_that_redis_forgot_are_loaded_again() {
+async fn a_control_plane_whose_functions_a_full_redis_does_not_take_is_not_ready() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    let node = &world.home.nodes[0];
+    limit_memory(&world, node, "noeviction", 120).await;
+    assert!(world.money.ready().await.unwrap_err().to_string().contains("OOM"));
+    node.tell("CONFIG SET maxmemory 0");
+    world.money.ready().await.unwrap();
+    // Calls that were admitted can end from now on.
+    limit_memory(&world, node, "noeviction", 120).await;
+    world.money.ready().await.unwrap();
+    world.release("unknown").await;
+}
+
+#[tokio::test]
+async fn functions_that_redis_forgot_are_loaded_again() {
     let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
     world.admitted(&world.call("a")).await;
-    let () = world.client.script_flush(false).await.unwrap();
+    let () = world.client.function_flush(false).await.unwrap();
     world.settle("a", (7, 5), 640).await;
     assert!(matches!(world.admit(&world.call("b")).await, Outcome::Admitted(_)));
 }
@@ -77,5 +91,5 @@ async fn calls_of_a_project_that_come_together_share_runs() {
         line.split(',').next().unwrap().parse::<u64>().unwrap()
     };
     // 64 at most in each.
-    assert_eq!((of("evalsha"), of("zadd"), of("hmget") < 40), (4, 4, true), "{stats}");
+    assert_eq!((of("fcall"), of("zadd"), of("hmget") < 40), (4, 4, true), "{stats}");
 }

@@ -2,8 +2,7 @@
 
 use crate::redis::connected;
 use crate::world::{NOON, World, ms, no_credentials};
-use fred::prelude::*;
-use proxium::store::{Money, name};
+use proxium::store::Money;
 use proxium_wire::{Limit, admit_reply::Outcome};
 use std::collections::HashMap;
 
@@ -113,13 +112,10 @@ async fn whatever_happens_in_whatever_order_ledger_windows_and_spend_agree() {
         // All within one window, so nothing has left it. What is still held is counted, but in no ledger yet.
         let (mut calls, mut tokens, mut money) = (0, 0, 0);
         for id in (0..60).map(|n| format!("r{n}")) {
-            // Where nothing can change it any more it is a word.
-            let record: HashMap<String, String> = world.client.hgetall(name::reservation(&world.project, &id)).await.unwrap_or_default();
-            if record.get("state").is_some_and(|state| state == "held") {
-                calls += record["calls"].parse::<i64>().unwrap();
-                tokens += record["tokens"].parse::<i64>().unwrap();
-                money += record["hold"].parse::<i64>().unwrap();
-            }
+            let [held_calls, held_tokens, held_money] = world.held_by(&id).await;
+            calls += held_calls;
+            tokens += held_tokens;
+            money += held_money;
         }
         let [_, spend, on_hold] = world.state().await;
         assert_eq!(spend, world.ledger_sum("cost_nano_usd").await, "seed {seed}");

@@ -57,10 +57,10 @@ async fn everything(world: &World) -> BTreeMap<String, String> {
     let months = ["210001", "210002"].map(|month| name::spend_month(project, month));
     let others = [name::state(project), name::key_window(project, KEY), name::key(project, KEY), name::sender(project, "app")];
     for key in reservations.chain(windows).chain(days).chain(months).chain(others) {
-        // One that is over is a word.
+        // All but reservations are hashes.
         let text = match client.hgetall::<BTreeMap<String, String>, _>(&key).await {
             Ok(hash) => format!("{hash:?}"),
-            Err(_) => client.get::<String, _>(&key).await.unwrap(),
+            Err(_) => format!("{:?}", client.get::<Value, _>(&key).await.unwrap()),
         };
         all.insert(key, text);
     }

@@ -165,6 +165,14 @@ impl World {
         self.state().await[2]
     }
 
+    /// Calls, tokens and money that a reservation holds; nothing once it has ended. As `books.lua` packs it.
+    pub async fn held_by(&self, id: &str) -> [i64; 3] {
+        const HELD: &str = "local r = { cmsgpack.unpack(redis.call('GET', KEYS[1]) or '\\0') }
+            return r[1] == 'held' and { r[8], r[9], r[10] } or { 0, 0, 0 }";
+        let held: Vec<i64> = self.client.eval(HELD, name::reservation(&self.project, id), ()).await.unwrap();
+        held.try_into().unwrap()
+    }
+
     pub async fn ledger(&self) -> Vec<HashMap<String, String>> {
         let entries: Vec<(String, HashMap<String, String>)> =
             self.client.xrange(name::ledger(&self.project), "-", "+", None).await.unwrap();

@@ -139,8 +139,7 @@ async fn expire_what_is_left(redis: &Client, world: &World, asked: &[Asked], kil
             let due: Vec<(String, f64)> =
                 redis.zrange(name::due(project), 0, -1, None, false, None, true).await.map_err(|error| error.to_string())?;
             for (id, due) in &due {
-                let (at, of): (f64, String) =
-                    redis.hmget(name::reservation(project, id), vec!["at", "end_user"]).await.map_err(|error| error.to_string())?;
+                let (at, of) = Stack::hold(redis, project, id).await.map_err(|error| error.to_string())?;
                 if !of.parse().is_ok_and(|number: usize| orphans.contains(&number)) {
                     return Err(format!("{id} of call {of:?} in {}", tenant.name));
                 }

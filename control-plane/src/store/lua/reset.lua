@@ -1,13 +1,11 @@
 -- Begins windows anew, for everybody at once: the month, or ceilings of a key, of a sender or of all of them.
 --
--- A call: 1 id of the ledger record, 2 what: 'monthly_cap', a ceiling, or 'all', 3 key id and 4 source (both empty: of all), 5 note.
+-- `id`: of the ledger record; `what`: 'monthly_cap', a ceiling, or 'all'; `key_id` and `source`: whose, both empty: of all.
 --
 -- A reset changes no cost that was recorded: what no longer counts towards the caps of this month is the record's `forgiven_nano_usd`.
 -- Resetting the month also makes a state that was lost, on the word of whoever asks. Answers 'done', 'gone', 'state_missing'.
 
-return each(function(ARGV)
-  local books = books()
-  local what, key_id, source = ARGV[2], ARGV[3], ARGV[4]
+return each(function(id, what, key_id, source, note)
   local of_all = key_id == '' and source == ''
   local the_month = what == 'monthly_cap' or (what == 'all' and of_all)
 
@@ -15,7 +13,7 @@ return each(function(ARGV)
   if why_not == 'state_missing' and the_month then
     redis.call('HSET', name('state'), 'month', '0', 'spend', '0', 'held', '0', 'clock_ms', '0')
     project = open_project()
-    books.recount_held(project.month)
+    recount_held(project.month)
   elseif not project then
     return why_not
   end
@@ -48,7 +46,7 @@ return each(function(ARGV)
     for _, hash in ipairs(hashes) do
       for _, ceiling in ipairs(CEILINGS) do
         if what == 'all' or what == ceiling.name then
-          local fields = { ceiling.tag .. '_head', ceiling.tag .. '_sum' }
+          local fields = { ceiling.head, ceiling.sum }
           for s = 0, BUCKETS - 1 do fields[#fields + 1] = slot(ceiling, s) end
           redis.call('HDEL', hash, unpack(fields))
         end
@@ -56,8 +54,8 @@ return each(function(ARGV)
     end
   end
 
-  books.append(ARGV[1], { key_id = key_id, source = source, month = project.month, at = project.now }, {
-    kind = 'reset', cost = '0', calls = 0, tokens = 0, input = 0, output = 0, model = '',
-  }, { 'window', what, 'forgiven_nano_usd', forgiven, 'note', ARGV[5] })
+  append(id, { key_id = key_id, source = source, month = project.month, at = project.now }, {
+    kind = 'reset', cost = 0, calls = 0, tokens = 0, input = 0, output = 0, model = '',
+  }, 'window', what, 'forgiven_nano_usd', forgiven, 'note', note)
   return 'done'
 end)

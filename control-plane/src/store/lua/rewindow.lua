@@ -1,10 +1,9 @@
 -- Makes the windows of a key or sender anew where they were lost: from the ledger's last hour and from what is held.
 --
--- A call: 1 'key' or 'sender', 2 its id. Answers 'done', 'gone', 'state_missing', or 'too_many': the hour is too long to be counted while
--- everybody waits, and only an operator's reset makes them anew.
+-- Answers 'done', 'gone', 'state_missing', or 'too_many': the hour is too long to be counted while everybody waits, and only an operator's
+-- reset makes them anew.
 
-return each(function(ARGV)
-  local of_key, id = ARGV[1] == 'key', ARGV[2]
+return each(function(of_key, id)
   local PAGE, MOST_PAGES = 1000, 20
 
   local project, why_not = open_project()
@@ -48,9 +47,9 @@ return each(function(ARGV)
   until #page < PAGE
 
   for _, held in ipairs(redis.call('ZRANGE', name('due'), 0, -1)) do
-    local record = redis.call('HMGET', name('reservation', held), 'state', of_key and 'key_id' or 'source', 'at', 'calls', 'tokens', 'sender_tokens')
-    if record[1] == 'held' and record[2] == id and (of_key or record[6]) then
-      add(tonumber(record[3]), tonumber(record[4]), tonumber(of_key and record[5] or record[6]))
+    local record = read_reservation(held)
+    if record.state == 'held' and record[of_key and 'key_id' or 'source'] == id and (of_key or record.sender_tokens) then
+      add(record.at, record.calls, of_key and record.tokens or record.sender_tokens)
     end
   end
 

@@ -37,12 +37,12 @@ pub struct Order {
     key_id: String,
     seconds: f64,
     /// The script's call as the control plane makes it; none: measure the control plane.
-    bare: Option<Vec<String>>,
+    bare: Option<Vec<Vec<u8>>>,
 }
 
 impl Order {
     /// Of a script alone.
-    pub const fn bare(redis: SocketAddr, call: Vec<String>, seconds: f64) -> Self {
+    pub const fn bare(redis: SocketAddr, call: Vec<Vec<u8>>, seconds: f64) -> Self {
         Self { control_plane: redis, redis, project: String::new(), key_id: String::new(), seconds, bare: Some(call) }
     }
 }
@@ -74,7 +74,7 @@ pub async fn measure(servers: &Servers, seconds: f64, rounds: usize) -> Admit {
     let control_plane = &servers.stack.control_planes[0];
     let (project, key_id) = (&servers.metered.project, &servers.metered.id);
     let monitor = Monitor::start(servers.redis());
-    let reply: AdmitReply = control_plane.tell(path::ADMIT, &request(project, key_id, "req_bench".into())).await.expect("an admission");
+    let reply: AdmitReply = control_plane.tell(path::ADMIT, &request(project, key_id, PLACE_OF_ID.into())).await.expect("an admission");
     assert!(matches!(reply.outcome, Some(Outcome::Admitted(_))), "{reply:?}");
     let lines = monitor.lines(project);
     let call = script_call(&lines);
@@ -96,10 +96,10 @@ pub async fn measure(servers: &Servers, seconds: f64, rounds: usize) -> Admit {
     admit
 }
 
-/// The script's call among what Redis was seen to run: `+<time> [0 <address>] "EVALSHA" "<hash>" …`
-pub fn script_call(lines: &[String]) -> Vec<String> {
-    let of_script = |line: &&String| line.contains("\"EVALSHA\"") && line.contains("req_bench");
-    // The first try may have had to load the script.
+/// The script's call among what Redis was seen to run: `+<time> [0 <address>] "FCALL" "<function>" …`
+pub fn script_call(lines: &[String]) -> Vec<Vec<u8>> {
+    let of_script = |line: &&String| line.contains("\"FCALL\"") && line.contains(PLACE_OF_ID);
+    // The first try may have had to load the library.
     let line = lines.iter().rfind(of_script).expect("the script's call");
     quoted(line)
 }
@@ -124,9 +124,12 @@ pub async fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Stands where an id is put, and is as long.
+pub const PLACE_OF_ID: &str = "req_bench_0000000_000000000";
+
 /// Ids that no other run has.
 fn id(number: u64) -> String {
-    format!("req_bench_{}_{number}", std::process::id())
+    format!("req_bench_{:07}_{number:09}", std::process::id())
 }
 
 async fn admit(order: &Rc<Order>, until: Instant) -> u64 {
@@ -153,18 +156,22 @@ async fn admit(order: &Rc<Order>, until: Instant) -> u64 {
 }
 
 /// As `redis-benchmark -P 64`: so many commands, then so many answers.
-fn bare(order: &Order, call: &[String], until: Instant) -> u64 {
+fn bare(order: &Order, call: &[Vec<u8>], until: Instant) -> u64 {
     let mut socket = super::cells::connect(order.redis);
     let mut answers = BufReader::new(socket.try_clone().expect("a second handle"));
+    let mut command = format!("*{}\r\n", call.len()).into_bytes();
+    for part in call {
+        write!(command, "${}\r\n", part.len()).expect("memory");
+        command.extend([part, &b"\r\n"[..]].concat());
+    }
+    let is_place = |at: &usize| command[*at..].starts_with(PLACE_OF_ID.as_bytes());
+    let places: Vec<_> = (0..command.len()).filter(is_place).collect();
     let mut done = 0;
     while Instant::now() < until {
         let mut commands = Vec::new();
         for _ in 0..PIPELINED {
-            write!(commands, "*{}\r\n", call.len()).expect("memory");
-            for part in call {
-                let part = if part == "req_bench" { id(done) } else { part.clone() };
-                write!(commands, "${}\r\n{part}\r\n", part.len()).expect("memory");
-            }
+            places.iter().for_each(|&at| command[at..at + PLACE_OF_ID.len()].copy_from_slice(id(done).as_bytes()));
+            commands.extend_from_slice(&command);
             done += 1;
         }
         socket.write_all(&commands).expect("Redis listens");

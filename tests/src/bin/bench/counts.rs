@@ -64,9 +64,31 @@ impl Monitor {
     }
 }
 
-/// The parts of the command on a line; none of the values here holds a quote.
-pub fn quoted(line: &str) -> Vec<String> {
-    line.trim_end().split('"').skip(1).step_by(2).map(Into::into).collect()
+/// The parts of the command on a line, as Redis quotes them: `"text\x00\n\""`.
+pub fn quoted(line: &str) -> Vec<Vec<u8>> {
+    let (mut parts, mut open) = (Vec::new(), None::<Vec<u8>>);
+    let mut bytes = line.bytes();
+    while let Some(byte) = bytes.next() {
+        match (byte, &mut open) {
+            (b'"', None) => open = Some(Vec::new()),
+            (b'"', Some(_)) => parts.extend(open.take()),
+            (b'\\', Some(part)) => part.push(match bytes.next().expect("an escape") {
+                b'x' => {
+                    let digits = [bytes.next().expect("a digit"), bytes.next().expect("a digit")];
+                    u8::from_str_radix(str::from_utf8(&digits).expect("digits"), 16).expect("digits")
+                }
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'a' => 7,
+                b'b' => 8,
+                other => other,
+            }),
+            (_, Some(part)) => part.push(byte),
+            (_, None) => {}
+        }
+    }
+    parts
 }
 
 /// Counts each kind once.

@@ -58,9 +58,9 @@ impl Place {
         }
     }
 
-    /// How the control plane calls the script for a new project whose limits are far away, with `req_bench` for the reservation's id; and
+    /// How the control plane calls the script for a new project whose limits are far away, with a place for the reservation's id; and
     /// the calls of Redis that the script makes.
-    async fn call(&mut self) -> (Vec<String>, Vec<Vec<String>>) {
+    async fn call(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<Vec<u8>>>) {
         self.rounds += 1;
         let project = format!("bench-{}", self.rounds);
         let far = 1_000_000_000_000_000_u64.to_string();
@@ -86,17 +86,21 @@ impl Place {
         // So that what is measured finds its windows there.
         admit("req_first").await;
         let monitor = Monitor::start(self.addr());
-        admit("req_bench").await;
+        admit(admit::PLACE_OF_ID).await;
         let lines = monitor.all_lines();
         let inner = lines.iter().filter(|line| line.contains(" lua] ")).map(|line| quoted(line)).collect();
         (admit::script_call(&lines), inner)
     }
 }
 
-/// A script of these calls alone. The id is its first argument.
-fn empty(calls: &[Vec<String>]) -> String {
-    let literal = |part: &String| format!("'{}'", part.replace("req_bench", "' .. ARGV[1] .. '"));
-    let call = |parts: &Vec<String>| format!("redis.call({})\n", parts.iter().map(literal).collect::<Vec<_>>().join(", "));
+/// A script of these calls alone. The id is its second argument, after what the function is called with.
+fn empty(calls: &[Vec<Vec<u8>>]) -> String {
+    let literal = |part: &Vec<u8>| {
+        let text: String = part.iter().map(|byte| format!("\\{byte:03}")).collect();
+        let place: String = admit::PLACE_OF_ID.bytes().map(|byte| format!("\\{byte:03}")).collect();
+        format!("'{}'", text.replace(&place, "' .. ARGV[2] .. '"))
+    };
+    let call = |parts: &Vec<Vec<u8>>| format!("redis.call({})\n", parts.iter().map(literal).collect::<Vec<_>>().join(", "));
     let calls: String = calls.iter().map(call).collect();
     format!("{calls}return {{'admitted', {{1, 1, 1}}, {{1, 1, 1}}, 0, {{}}}}")
 }
@@ -116,8 +120,8 @@ pub async fn measure(seconds: f64, rounds: usize) -> Reserve {
         measured.many.push(admit::rate(&Order::bare(many.addr(), of_many, seconds)).await);
         few.custom("FLUSHALL", Vec::new()).await;
         let hash = few.custom("SCRIPT", vec!["LOAD".into(), empty(&inner)]).await.into_string().expect("a hash");
-        // With the same arguments.
-        let call = call.into_iter().enumerate().map(|(at, part)| if at == 1 { hash.clone() } else { part }).collect();
+        let place = admit::PLACE_OF_ID.into();
+        let call = [b"EVALSHA".to_vec(), hash.into_bytes()].into_iter().chain(call.into_iter().skip(2)).chain([place]).collect();
         measured.empty.push(admit::rate(&Order::bare(few.addr(), call, seconds)).await);
     }
     measured
