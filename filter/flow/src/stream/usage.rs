@@ -20,6 +20,28 @@ pub(crate) fn number_in(raw: Option<&RawValue>, name: &str) -> Option<u64> {
     number(found)
 }
 
+/// Figures read one by one.
+#[derive(Default)]
+struct Figures {
+    /// One of them was none.
+    odd: bool,
+}
+
+impl Figures {
+    fn one(&mut self, raw: Option<&RawValue>) -> Option<u64> {
+        let figure = number(raw);
+        self.odd |= raw.is_some() && figure.is_none();
+        figure
+    }
+
+    fn within(&mut self, object: Option<&RawValue>, name: &str) -> Option<u64> {
+        let found = members(object?.get(), [name]);
+        self.odd |= found.is_none();
+        let [figure] = found?;
+        self.one(figure)
+    }
+}
+
 fn set(field: &mut Option<u64>, value: Option<u64>) {
     if value.is_some() {
         *field = value;
@@ -37,16 +59,21 @@ pub struct OpenaiUsage {
 }
 
 impl OpenaiUsage {
-    /// The tokens that one `usage` tells of. What makes no sense must not cost the client its answer.
+    /// The tokens that one `usage` tells of. Where a figure makes no sense it tells of none: an estimate is nearer than a part.
     #[must_use]
     pub fn of(raw: Option<&RawValue>) -> Option<Usage> {
         let mut told = Self::default();
-        told.update(raw?.get());
-        told.usage()
+        if told.take(raw?.get()) { told.usage() } else { None }
     }
 
     /// Takes a `usage` object; what makes no sense is passed over.
     pub fn update(&mut self, json: &str) {
+        self.take(json);
+    }
+
+    /// Whether all of it made sense.
+    fn take(&mut self, json: &str) -> bool {
+        let mut figures = Figures::default();
         let Some([prompt, completion, of_prompt, of_completion, input, output, of_input, of_output]) = members(
             json,
             [
@@ -61,14 +88,17 @@ impl OpenaiUsage {
                 "output_tokens_details",
             ],
         ) else {
-            return;
+            return false;
         };
-        let detail = |chat, responses, name: &str| number_in(chat, name).or_else(|| number_in(responses, name));
-        set(&mut self.input, number(prompt).or_else(|| number(input)));
-        set(&mut self.output, number(completion).or_else(|| number(output)));
-        set(&mut self.cached, detail(of_prompt, of_input, "cached_tokens"));
-        set(&mut self.written, detail(of_prompt, of_input, "cache_write_tokens"));
-        set(&mut self.reasoning, detail(of_completion, of_output, "reasoning_tokens"));
+        set(&mut self.input, figures.one(prompt).or_else(|| figures.one(input)));
+        set(&mut self.output, figures.one(completion).or_else(|| figures.one(output)));
+        set(&mut self.cached, figures.within(of_prompt, "cached_tokens").or_else(|| figures.within(of_input, "cached_tokens")));
+        set(&mut self.written, figures.within(of_prompt, "cache_write_tokens").or_else(|| figures.within(of_input, "cache_write_tokens")));
+        set(
+            &mut self.reasoning,
+            figures.within(of_completion, "reasoning_tokens").or_else(|| figures.within(of_output, "reasoning_tokens")),
+        );
+        !figures.odd
     }
 
     /// The tokens, if any were told. `prompt_tokens` includes what a cache served and took in; the latter has one price there.
@@ -97,16 +127,21 @@ pub struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
-    /// The tokens that one `usage` tells of. What makes no sense must not cost the client its answer.
+    /// The tokens that one `usage` tells of. Where a figure makes no sense it tells of none: an estimate is nearer than a part.
     #[must_use]
     pub fn of(raw: Option<&RawValue>) -> Option<Usage> {
         let mut told = Self::default();
-        told.update(raw?.get());
-        told.usage()
+        if told.take(raw?.get()) { told.usage() } else { None }
     }
 
     /// Takes a `usage` object; what makes no sense is passed over.
     pub fn update(&mut self, json: &str) {
+        self.take(json);
+    }
+
+    /// Whether all of it made sense.
+    fn take(&mut self, json: &str) -> bool {
+        let mut figures = Figures::default();
         let Some([input, output, read, written, parts, details]) = members(
             json,
             [
@@ -118,17 +153,18 @@ impl AnthropicUsage {
                 "output_tokens_details",
             ],
         ) else {
-            return;
+            return false;
         };
-        set(&mut self.input, number(input));
-        set(&mut self.output, number(output));
-        set(&mut self.cache_read, number(read));
-        let (short, long) = (number_in(parts, "ephemeral_5m_input_tokens"), number_in(parts, "ephemeral_1h_input_tokens"));
+        set(&mut self.input, figures.one(input));
+        set(&mut self.output, figures.one(output));
+        set(&mut self.cache_read, figures.one(read));
+        let (short, long) = (figures.within(parts, "ephemeral_5m_input_tokens"), figures.within(parts, "ephemeral_1h_input_tokens"));
         let sum = (short.is_some() || long.is_some()).then(|| short.unwrap_or_default().saturating_add(long.unwrap_or_default()));
         // The parts are never more than the whole; a whole without parts keeps the parts known so far.
-        set(&mut self.cache_write, number(written).max(sum));
+        set(&mut self.cache_write, figures.one(written).max(sum));
         set(&mut self.cache_write_1h, long);
-        set(&mut self.reasoning, number_in(details, "thinking_tokens"));
+        set(&mut self.reasoning, figures.within(details, "thinking_tokens"));
+        !figures.odd
     }
 
     /// The tokens, if any were told. `input_tokens` excludes cache reads and writes.
@@ -208,6 +244,26 @@ mod tests {
             ]),
             Some(Usage { input: 10, cached_input: 60, cache_write_5m: 30, output: 1, ..Usage::default() })
         );
+    }
+
+    #[test]
+    fn a_figure_that_is_none_spoils_a_whole_answers_usage_but_not_a_streams() {
+        let of = |json: &str| {
+            let raw: &RawValue = serde_json::from_str(json).unwrap();
+            [OpenaiUsage::of(Some(raw)), AnthropicUsage::of(Some(raw))]
+        };
+        let output = Some(Usage { output: 2, ..Usage::default() });
+        for (odd, dialect) in [
+            (r#"{"prompt_tokens":-1,"completion_tokens":2}"#, 0),
+            (r#"{"completion_tokens":2,"completion_tokens_details":{"reasoning_tokens":"many"}}"#, 0),
+            (r#"{"completion_tokens":2,"prompt_tokens_details":5}"#, 0),
+            (r#"{"input_tokens":[],"output_tokens":2}"#, 1),
+            (r#"{"output_tokens":2,"cache_creation":{"ephemeral_1h_input_tokens":-1}}"#, 1),
+        ] {
+            assert_eq!(of(odd)[dialect], None, "{odd}");
+            assert_eq!([openai(&[odd]), anthropic(&[odd])][dialect], output, "{odd}");
+        }
+        assert_eq!(of(r#"{"completion_tokens":2,"prompt_tokens":null,"prompt_tokens_details":null,"other":-1}"#)[0], output);
     }
 
     #[test]
