@@ -67,7 +67,7 @@ impl Config {
             l1_bytes: DEFAULT_L1_BYTES,
         };
         for (name, value) in &told {
-            let wrong = || format!("plugin configuration: there is no `{name}`, or not with this value");
+            let wrong = || format!("plugin configuration: `{name}` is of another type");
             match (name.as_str(), value.as_str()) {
                 ("control_plane_cluster", Some(cluster)) => cluster.clone_into(&mut config.control_plane_cluster),
                 ("internal_secret", Some(secret)) => secret.clone_into(&mut config.internal_secret),
@@ -80,7 +80,13 @@ impl Config {
                 ("l1_bytes", None) => {
                     config.l1_bytes = value.as_u64().and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(wrong)?;
                 }
-                _ => return Err(wrong()),
+                ("other_paths" | "on_control_plane_failure" | "streams", Some(word)) => {
+                    return Err(format!("plugin configuration: unknown variant `{word}` of `{name}`"));
+                }
+                ("control_plane_cluster" | "internal_secret" | "other_paths" | "on_control_plane_failure" | "streams" | "l1_bytes", _) => {
+                    return Err(wrong());
+                }
+                _ => return Err(format!("plugin configuration: unknown field `{name}`")),
             }
         }
         if config.control_plane_cluster.is_empty() || config.internal_secret.is_empty() {
@@ -111,9 +117,15 @@ mod tests {
         assert_eq!((all.streams, all.l1_bytes), (Streams::Router, 0));
         let said = r#","other_paths":"continue","on_control_plane_failure":"deny","streams":"callout","l1_bytes":33554432"#;
         assert_eq!(read(said), read(""));
-        for wrong in [r#","streams":"Router""#, r#","streams":null"#, r#","l1_bytes":-1"#, r#","l1_bytes":"1""#, r#","internal_secret":5"#]
-        {
-            assert!(read(wrong).is_err(), "{wrong}");
+        for (wrong, told) in [
+            (r#","streams":"Router""#, "unknown variant `Router` of `streams`"),
+            (r#","streams":null"#, "`streams` is of another type"),
+            (r#","l1_bytes":-1"#, "`l1_bytes` is of another type"),
+            (r#","l1_bytes":"1""#, "`l1_bytes` is of another type"),
+            (r#","internal_secret":["s"]"#, "`internal_secret` is of another type"),
+            (r#","other_path":"continue""#, "unknown field `other_path`"),
+        ] {
+            assert_eq!(read(wrong), Err(format!("plugin configuration: {told}")));
         }
     }
 
