@@ -24,6 +24,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use fred::prelude::Client;
+use futures_util::future::BoxFuture;
 use proxium_wire::{SECRET_HEADER, path};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,14 +109,12 @@ struct Answer {
 /// Answers a call that came alone or in a group: within [`PATIENCE`], counted and traced. Empty `traceparent`: it is of no trace.
 async fn answer(state: &Arc<State>, path: &'static str, ask: Ask, traceparent: &str, body: Bytes) -> Answer {
     let (began, span) = (Instant::now(), trace::of_filter(path, traceparent));
-    let told = async {
-        match ask {
-            Ask::Authenticate => authenticate::answer(state, body).await,
-            Ask::Admit => admit::answer(state, body).await,
-            Ask::Recall => recall::answer(state, body).await,
-            Ask::Settle => settle::answer(Arc::clone(state), body).await,
-            Ask::Snapshot => snapshot::answer(state, body).await,
-        }
+    let told: BoxFuture<'_, Result<Vec<u8>, Failure>> = match ask {
+        Ask::Authenticate => Box::pin(authenticate::answer(state, body)),
+        Ask::Admit => Box::pin(admit::answer(state, body)),
+        Ask::Recall => Box::pin(recall::answer(state, body)),
+        Ask::Settle => Box::pin(settle::answer(Arc::clone(state), body)),
+        Ask::Snapshot => Box::pin(snapshot::answer(state, body)),
     };
     let told = tokio::time::timeout(PATIENCE, told).await;
     let answer = match told.unwrap_or_else(|_| Err(Failure::Unavailable("Redis did not answer in time".to_owned()))) {

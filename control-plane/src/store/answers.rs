@@ -143,7 +143,7 @@ impl Answers {
         if cache_key.is_empty() {
             return None;
         }
-        let found: Result<Option<Vec<u8>>, _> = self.cache.get(name::answer(project, &hex::encode(cache_key))).await;
+        let found: Result<Option<Vec<u8>>, _> = Box::pin(self.cache.get(name::answer(project, &hex::encode(cache_key)))).await;
         match found {
             Ok(bytes) => StoredAnswer::decode(bytes?.as_slice())
                 .inspect_err(|error| tracing::warn!(project, %error, "a stored answer cannot be read and counts as absent"))

@@ -49,6 +49,8 @@ pub struct Money {
     replicas: u8,
 }
 
+// A command of Redis is a future of 7 KiB: boxed where few calls need it, so that what each call is stays small to move.
+
 /// So long an admission or a settlement waits for its replicas.
 const REPLICATION_MS: u64 = 500;
 
@@ -84,7 +86,7 @@ impl Money {
         let slot = fred::util::redis_keyslot(name::prefix(project).as_bytes());
         let command = CustomCommand::new_static("WAIT", ClusterHash::Custom(slot), false);
         let args: Vec<Value> = vec![i64::from(self.replicas).into(), REPLICATION_MS.to_string().into()];
-        let have: u8 = self.redis.custom(command, args).await?;
+        let have: u8 = Box::pin(self.redis.custom(command, args)).await?;
         if have >= self.replicas { Ok(()) } else { Err(StoreError::NotReplicated { have, want: self.replicas }) }
     }
 
@@ -104,7 +106,7 @@ impl Money {
         open: impl Fn(&str, &str) -> Result<String, StoreError>,
     ) -> Result<AdmitReply, StoreError> {
         if request.side_call {
-            return self.admit_side(request, open).await;
+            return Box::pin(self.admit_side(request, open)).await;
         }
         let mut found = self.stored(request).await;
         if found.is_none() {
@@ -120,10 +122,10 @@ impl Money {
             None => (0, 0),
             Some(Found { of_cheaper: false, similarity_ppm: None, .. }) => {
                 let expiry = self.answers.expires_in_ms(&request.project, &request.normal.cache_key);
-                let (charge_ppm, expires_in_ms) = tokio::join!(self.charge_ppm(&request.project), expiry);
+                let (charge_ppm, expires_in_ms) = Box::pin(async { tokio::join!(self.charge_ppm(&request.project), expiry) }).await;
                 (charge_ppm?, expires_in_ms)
             }
-            Some(_) => (self.charge_ppm(&request.project).await?, 0),
+            Some(_) => (Box::pin(self.charge_ppm(&request.project)).await?, 0),
         };
         if let (Some(found @ Found { of_cheaper: false, .. }), 0) = (&found, charge_ppm) {
             return Ok(self.free(request, found.clone(), expires_in_ms));
@@ -144,7 +146,8 @@ impl Money {
         match admission {
             Admission::Other(Outcome::Admitted(mut admitted)) => {
                 if !request.previous_response_id.is_empty() {
-                    admitted.previous_response = responses::find(&self.redis, &request.project, &request.previous_response_id).await?;
+                    let find = responses::find(&self.redis, &request.project, &request.previous_response_id);
+                    admitted.previous_response = Box::pin(find).await?;
                 }
                 Ok(AdmitReply { outcome: Some(Outcome::Admitted(admitted)) })
             }
@@ -176,11 +179,11 @@ impl Money {
     /// A near answer, of the normal alternative first.
     async fn near(&self, request: &AdmitRequest) -> Option<Found> {
         let near = request.near.as_ref()?;
-        let found = self.answers.near(&request.project, &request.normal.partition, near).await;
+        let found = Box::pin(self.answers.near(&request.project, &request.normal.partition, near)).await;
         if let Some((answer, ppm)) = found {
             return Some(Found { answer, of_cheaper: false, similarity_ppm: Some(ppm) });
         }
-        let found = self.answers.near(&request.project, &request.soft_cap.as_ref()?.partition, near).await;
+        let found = Box::pin(self.answers.near(&request.project, &request.soft_cap.as_ref()?.partition, near)).await;
         found.map(|(answer, ppm)| Found { answer, of_cheaper: true, similarity_ppm: Some(ppm) })
     }
 
@@ -195,7 +198,7 @@ impl Money {
             ..request.call.clone()
         };
         let normal = Alternative { hold: embed.hold, providers: vec![embed.provider.clone()], ..Alternative::default() };
-        self.answers.compares().await.then(|| AdmitRequest {
+        Box::pin(self.answers.compares()).await.then(|| AdmitRequest {
             id: embed.id.clone(),
             call,
             normal,
@@ -266,11 +269,11 @@ impl Money {
                 let new = reservations::settle(&self.redis, &self.scripts, settlement, settle).await?;
                 if !settle.response_id.is_empty() {
                     let owner = ResponseOwner { provider: settle.provider.clone(), own_credential: settle.own_credential };
-                    responses::keep(&self.redis, &settlement.project, &settle.response_id, &owner).await?;
+                    Box::pin(responses::keep(&self.redis, &settlement.project, &settle.response_id, &owner)).await?;
                 }
                 // Only with its first settlement: a repeated one must not bring back what was purged meanwhile.
                 if let (true, Some(store)) = (new, &settle.store)
-                    && let Err(error) = self.keep(&settlement.project, store).await
+                    && let Err(error) = Box::pin(self.keep(&settlement.project, store)).await
                 {
                     tracing::warn!(project = settlement.project, %error, "an answer was not stored");
                 }
