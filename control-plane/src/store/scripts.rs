@@ -8,7 +8,7 @@ use super::args::Args;
 use super::{StoreError, name};
 use fred::error::{Error, ErrorKind};
 use fred::prelude::*;
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,18 +77,9 @@ const FUNCTIONS: [(&str, &str, &str); 10] = functions! {
 
 impl Scripts {
     pub fn new() -> Self {
-        let names = names();
-        let hash = FUNCTIONS.iter().fold(Sha256::new().chain_update(&names).chain_update(COMMON), |hash, (_, flags, code)| {
-            hash.chain_update(flags).chain_update(code)
-        });
-        let version = hex::encode(&hash.finalize()[..8]);
-        let mut code = format!("#!lua name=proxium_{version}\n{names}\n{COMMON}");
-        for (name, flags, body) in FUNCTIONS {
-            code.push_str(&format!(
-                "redis.register_function{{ function_name = 'proxium_{name}_{version}', flags = {{ {flags} }}, callback = (function()\n{body}\nend)() }}\n"
-            ));
-        }
-        let library = Arc::new(Library { code, is_loaded: AtomicBool::new(false) });
+        let version = hex::encode(Sha256::digest(code("")));
+        let version = version.get(..16).unwrap_or_default();
+        let library = Arc::new(Library { code: code(version), is_loaded: AtomicBool::new(false) });
         let script =
             |name: &str| Script { library: Arc::clone(&library), function: format!("proxium_{name}_{version}"), waiting: Arc::default() };
         Self {
@@ -206,6 +197,17 @@ impl Script {
         }
         Some(calls.drain(..calls.len().min(MOST)).collect())
     }
+}
+
+/// The library's code, with this in its name and in those of its functions.
+fn code(version: &str) -> String {
+    let function = |(name, flags, code): (&str, &str, &str)| {
+        format!(
+            "redis.register_function{{ function_name = 'proxium_{name}_{version}', flags = {{ {flags} }}, callback = (function()\n{code}\nend)() }}\n"
+        )
+    };
+    let functions: String = FUNCTIONS.map(function).concat();
+    format!("#!lua name=proxium_{version}\n{}\n{COMMON}{functions}", names())
 }
 
 /// As Redis itself would say it.
