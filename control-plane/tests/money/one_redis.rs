@@ -5,6 +5,7 @@ use crate::redis::Redis;
 use crate::room::limit_memory;
 use crate::world::{World, no_credentials};
 use fred::prelude::*;
+use proxium::store::name;
 use proxium_wire::{Limit, admit_reply::Outcome};
 use std::sync::Arc;
 
@@ -44,6 +45,29 @@ async fn a_control_plane_whose_functions_a_full_redis_does_not_take_is_not_ready
     limit_memory(&world, node, "noeviction", 120).await;
     world.money.ready().await.unwrap();
     world.release("unknown").await;
+}
+
+#[tokio::test]
+async fn holds_of_the_first_versions_end_as_others_do() {
+    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
+    for id in ["settled", "released", "due"] {
+        world.admitted(&world.call(id)).await;
+        // As they were kept: hashes of texts.
+        const AS_BEFORE: &str = "local r = { cmsgpack.unpack(redis.call('GET', KEYS[1])) }
+            redis.call('DEL', KEYS[1])
+            redis.call('HSET', KEYS[1], 'state', r[1], 'kind', r[2], 'soft_cap', r[3], 'key_id', r[4], 'source', r[5], 'at', r[6], 'month', r[7],
+                'calls', r[8], 'tokens', r[9], 'hold', r[10], 'neg_hold', -r[10], 'input', r[11], 'output', r[12], 'endpoint', r[13],
+                'requested_model', r[14], 'resolved_model', r[15], 'end_user', r[16], 'started_at_ms', r[17])";
+        let () = world.client.eval(AS_BEFORE, name::reservation(&world.project, id), ()).await.unwrap();
+    }
+    world.settle("settled", (7, 5), 640).await;
+    world.release("released").await;
+    let () = world.client.zadd(name::due(&world.project), None, None, false, false, (1.0, "due")).await.unwrap();
+    world.admitted(&world.call("next")).await;
+    // What was due is charged at its estimate.
+    assert_eq!((world.state().await[1..].to_vec(), world.ledger().await.len()), (vec![640 + 1_000, 1_000], 2));
+    world.settle("due", (7, 5), 640).await;
+    assert_eq!(world.state().await[1..], [640 + 640, 1_000]);
 }
 
 #[tokio::test]

@@ -90,10 +90,22 @@ local function write_reservation(id, r, ...)
     r.sender_tokens), ...)
 end
 
+-- A record as the first versions kept it: a hash of texts.
+local function read_hash(id)
+  local flat, record = redis.call('HGETALL', name('reservation', id)), {}
+  for i = 1, #flat, 2 do record[flat[i]] = flat[i + 1] end
+  record.money = record.hold
+  for _, number in ipairs({ 'soft_cap', 'at', 'month', 'calls', 'tokens', 'money', 'input', 'output', 'sender_tokens' }) do
+    record[number] = tonumber(record[number])
+  end
+  return record
+end
+
 -- Empty if it is unknown; its state alone if nothing can change it any more.
 local function read_reservation(id)
-  local packed = redis.call('GET', name('reservation', id))
+  local packed = redis.pcall('GET', name('reservation', id))
   if not packed then return {} end
+  if packed.err then return read_hash(id) end
   if packed == 'settled' or packed == 'released' then return { state = packed } end
   local state, kind, soft_cap, key_id, source, at, month, calls, tokens, money, input, output, endpoint, requested_model, resolved_model,
     end_user, started_at_ms, in_key, in_sender, sender_tokens = cmsgpack.unpack(packed)
