@@ -50,7 +50,7 @@ pub struct State {
     pub redis: Client,
     /// Stored answers; the same as `redis` unless they have a Redis of their own.
     pub cache: Client,
-    /// Budgets and ledger.
+    /// Budgets.
     pub money: Money,
     /// Seals a project's own credentials.
     pub seal: Arc<Seal>,

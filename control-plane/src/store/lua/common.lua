@@ -145,6 +145,7 @@ local function read_windows(key, now)
     read_window(requests, second, got[4], got[5], got[6], passed),
     read_window(tokens, second, got[7], got[8], got[9], passed),
     key = key, now = now, absent = not (got[1] or got[4] or got[7]), gone = nil, counted = false, moved = false,
+    is_new_minute = false,
   }
   if #passed.slots > 0 then
     windows.gone = {}
@@ -172,13 +173,11 @@ local function write_windows(windows)
   -- Before the new counts: a slot that is gone is the new one's, where the ring has come round.
   if windows.gone and #windows.gone > 0 then redis.call('HDEL', windows.key, unpack(windows.gone)) end
   local calls, requests, tokens = unpack(windows)
+  local heads = windows.moved and { 'c_head', calls.head, 'r_head', requests.head, 't_head', tokens.head } or {}
   redis.call('HSET', windows.key, 'c_sum', calls.sum, calls.slot, calls.here, 'r_sum', requests.sum, requests.slot, requests.here,
-    't_sum', tokens.sum, tokens.slot, tokens.here)
-  if windows.moved then
-    redis.call('HSET', windows.key, 'c_head', calls.head, 'r_head', requests.head, 't_head', tokens.head)
-    redis.call('EXPIRE', windows.key, WINDOW_TTL_S)
-  end
-  windows.gone, windows.moved = nil, false
+    't_sum', tokens.sum, tokens.slot, tokens.here, unpack(heads))
+  if windows.is_new_minute then redis.call('EXPIRE', windows.key, WINDOW_TTL_S) end
+  windows.gone, windows.moved, windows.is_new_minute = nil, false, false
 end
 
 -- Counts a call now, in windows that were read now. `owner`: the hash of the key or sender, which is told until when the windows are to be
@@ -190,6 +189,7 @@ local function count(project, windows, owner, calls, tokens)
     window.sum, window.here, window.until_room = window.sum + more, window.here + more, nil
     if window.head ~= window.bucket then
       window.head, windows.moved = window.bucket, true
+      windows.is_new_minute = windows.is_new_minute or i == CALLS
       if i == CALLS and owner then redis.call('HSET', owner, 'window_until', windows.now + BUCKETS * CEILINGS[CALLS].width) end
     end
   end
