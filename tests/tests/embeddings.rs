@@ -55,16 +55,17 @@ async fn answers_of_eight_megabytes_pass_and_leave_nothing_behind() {
     let body = format!(r#"{{"object":"list","data":[{}],"usage":{{"prompt_tokens":1,"total_tokens":1}}}}"#, data.join(","));
     assert!(body.len() > 8_000_000, "{}", body.len());
     stack.mocks.first.always("e1", Behaviour::raw(200, "application/json", body.clone()));
-    let mut peaks = Vec::new();
-    for _ in 0..3 {
+    let mut resident = Vec::new();
+    for _ in 0..18 {
         let calls = (0..6).map(|_| embed(&key, json!({"input": "x"})));
         for answer in stack.all_at_once(calls).await {
             let answer = answer.expect(200);
             assert!(answer.body == body.as_bytes() && answer.header("x-proxium-cost-usd") == Some("0.00000002"));
         }
-        peaks.push(stack.envoys[0].process().resident_bytes());
+        resident.push(stack.envoys[0].process().resident_bytes());
     }
-    // What the first calls took is used again.
-    let (first, last) = (peaks[0], peaks[peaks.len() - 1]);
-    assert!(last < first + (64 << 20), "{peaks:?}");
+    // How many of six answers meet in the VM differs from round to round, so it takes a few until all six have
+    // met and its memory, which never shrinks, has its size. From then on what was taken is used again: one
+    // answer left behind a round would be 96 MB by the last.
+    assert!(resident[17] < resident[5] + (64 << 20), "{resident:?}");
 }
