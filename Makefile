@@ -35,7 +35,7 @@ build: ## Build the control plane and the filter
 	cargo build --profile wasm --target wasm32-wasip1 -p proxium-filter
 	@$(MAKE) $(WASM)
 
-wasm_features := --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types
+wasm_features := --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int --enable-multivalue --enable-reference-types --enable-simd
 
 # A tenth smaller, where binaryen can be had: the SDK exports callbacks that Envoy never makes here (TCP, gRPC). A callback that
 # the filter comes to implement must be named in that file, or it is cut.

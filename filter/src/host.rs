@@ -37,8 +37,7 @@ pub fn random_id() -> String {
     if let Err(error) = getrandom::fill(&mut bytes) {
         log::error!("no randomness: {error}");
     }
-    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    format!("{:032x}", u128::from_be_bytes(bytes))
 }
 
 /// The bytes as they are if they are UTF-8.

@@ -6,14 +6,15 @@ use proxium_wire::metric::{CONTROL_PLANE, LABELS};
 use proxium_wire::path;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// So many label sets a VM knows; a catalog that needs more goes uncounted beyond, for Envoy never forgets a statistic.
 const MAX_METRICS: usize = 4_096;
 
 thread_local! {
     /// Defined once a VM: each look-up of a name in Envoy's statistics takes its lock, and each name takes time to write. Here they go by
-    /// metric and label values.
-    static DEFINED: RefCell<BTreeMap<Vec<u8>, Metric>> = const { RefCell::new(BTreeMap::new()) };
+    /// the hash of metric and label values, 64 bits for some thousands.
+    static DEFINED: RefCell<BTreeMap<u64, Metric>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Counts one.
@@ -59,12 +60,10 @@ impl ControlCall {
 }
 
 fn with(metric: &str, labels: &[(&str, &str)], define: impl FnOnce(&str) -> Metric, act: impl FnOnce(&Metric)) {
-    let mut key = Vec::with_capacity(128);
-    for part in std::iter::once(&metric).chain(labels.iter().map(|(_, value)| value)) {
-        key.extend_from_slice(part.as_bytes());
-        // In no text.
-        key.push(0xff);
-    }
+    let mut hash = DefaultHasher::new();
+    metric.hash(&mut hash);
+    labels.iter().for_each(|(_, value)| value.hash(&mut hash));
+    let key = hash.finish();
     DEFINED.with_borrow_mut(|defined| {
         if let Some(metric) = defined.get(&key) {
             act(metric);

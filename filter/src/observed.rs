@@ -5,7 +5,6 @@ use crate::metrics::{count, record};
 use proxium_flow::RawHead;
 use proxium_flow::endpoint;
 use proxium_flow::message::{Headers, Response};
-use proxium_flow::refusal::code_of;
 use proxium_flow::snapshot::{Entry, Snapshot};
 use proxium_flow::told::Told;
 use proxium_wire::settlement::End;
@@ -23,7 +22,7 @@ pub struct Observed {
 struct Answer {
     status: u16,
     /// `ok`, or why there is no answer of a model.
-    code: String,
+    code: &'static str,
     headers: Headers,
 }
 
@@ -45,11 +44,7 @@ impl Observed {
 
     /// The client is answered.
     pub fn answered(&mut self, response: Response) {
-        let code = match (response.status, response.headers.get("x-proxium-model")) {
-            (200..=299, _) => "ok".to_owned(),
-            (_, Some(_)) => "provider_error".to_owned(),
-            (_, None) => code_of(&response).unwrap_or_default(),
-        };
+        let code = response.code.unwrap_or(if matches!(response.status, 200..=299) { "ok" } else { "provider_error" });
         self.answer = Some(Answer { status: response.status, code, headers: response.headers });
     }
 
@@ -58,7 +53,7 @@ impl Observed {
         if let Some(entry) = entry_of(&headers, snapshot) {
             record(metric::FIRST_TOKEN, &operation(self.endpoint, &entry.provider.name, &entry.model.name), self.age_ms());
         }
-        self.answer = Some(Answer { status: 200, code: "ok".into(), headers });
+        self.answer = Some(Answer { status: 200, code: "ok", headers });
     }
 
     /// What the call comes to.
@@ -79,7 +74,7 @@ impl Observed {
     pub fn ended(&self, snapshot: Option<&Snapshot>) {
         let none = Headers::new();
         let (status, code, headers) = match &self.answer {
-            Some(answer) => (answer.status.to_string(), answer.code.as_str(), &answer.headers),
+            Some(answer) => (answer.status.to_string(), answer.code, &answer.headers),
             None => ("499".to_owned(), "client_gone", &none),
         };
         count(metric::CALLS, &[("endpoint", self.endpoint), ("status", &status), ("code", code)]);

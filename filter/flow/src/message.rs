@@ -65,6 +65,8 @@ pub struct Response {
     pub headers: Headers,
     /// The body.
     pub body: Vec<u8>,
+    /// proxium's own code, if it refuses.
+    pub code: Option<&'static str>,
 }
 
 /// A request let on to Envoy's router, with its attempts planned.

@@ -163,15 +163,8 @@ impl Refusal {
         if let Self::Capped(refused) = self {
             add_rate_limit(&mut headers, &refused.rate_limit);
         }
-        Response { status, headers, body: written(&body).into_bytes() }
+        Response { status, headers, body: written(&body).into_bytes(), code: Some(self.code()) }
     }
-}
-
-/// The code of an answer that [`Refusal::response`] made.
-#[must_use]
-pub fn code_of(response: &Response) -> Option<String> {
-    let body: serde_json::Value = crate::json::parse(&response.body).ok()?;
-    Some(body.get("error")?.get("code")?.as_str()?.to_owned())
 }
 
 impl From<Fault> for Refusal {
@@ -248,9 +241,10 @@ mod tests {
             (&json!("model_not_found"), &json!("invalid_request_error"), &json!("model"))
         );
         let anthropic = body(&refusal, Dialect::Anthropic);
-        for dialect in [Dialect::Openai, Dialect::Anthropic] {
-            assert_eq!(code_of(&refusal.response(dialect, "req_1")).as_deref(), Some("model_not_found"));
-        }
+        assert_eq!(
+            (refusal.response(Dialect::Openai, "req_1").code, &anthropic["error"]["code"]),
+            (Some("model_not_found"), &json!("model_not_found"))
+        );
         assert_eq!(
             (&anthropic["type"], &anthropic["error"]["type"], &anthropic["request_id"]),
             (&json!("error"), &json!("not_found_error"), &json!("req_1"))

@@ -261,7 +261,7 @@ fn returned(call: &Call, answer: Answer, world: &impl World) -> Turn {
     let model = call.attempts.last().map(|attempt| attempt.model.as_str()).unwrap_or_default();
     let mut headers = call.answer_headers(model, call.cache_label());
     headers.copy_allowed(&answer.headers, TO_CLIENT);
-    let response = Response { status: answer.status, headers, body: answer.body };
+    let response = Response { status: answer.status, headers, body: answer.body, code: None };
     Turn::done(owed(call, world).map(Effect::Post).into_iter().chain([Effect::Respond(response)]).collect())
 }
 

@@ -31,7 +31,7 @@ pub fn enter(opened: &Opened) -> Turn {
         Ok(body) => {
             let headers = [("content-type", "application/json"), ("x-proxium-request-id", request_id)];
             let headers: Headers = headers.into_iter().collect();
-            Turn::done(vec![Effect::Respond(Response { status: 200, headers, body: written(&body).into_bytes() })])
+            Turn::done(vec![Effect::Respond(Response { status: 200, headers, body: written(&body).into_bytes(), code: None })])
         }
         Err(refusal) => Turn::refuse(&refusal, opened.head.route.dialect, request_id),
     }

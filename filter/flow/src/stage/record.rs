@@ -73,10 +73,10 @@ pub fn respond(call: &Call, mut headers: Headers, cost: NanoUsd, status: u16, bo
         && let Some(body) = stream::replay(call.head.route.speaks, &body, call.request.include_usage)
     {
         headers.set("content-type", "text/event-stream");
-        return Response { status, headers, body };
+        return Response { status, headers, body, code: None };
     }
     headers.add("x-proxium-cost-usd", cost.to_string());
-    Response { status, headers, body: body.into_owned() }
+    Response { status, headers, body: body.into_owned(), code: None }
 }
 
 /// What to keep of an answer; `complete`: its body in the client's dialect, if it ended by itself.
