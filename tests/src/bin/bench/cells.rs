@@ -108,9 +108,7 @@ pub async fn measure(servers: &Servers, options: &Options) -> Results {
             options.cells.is_empty() || cell.target == Target::Plain || options.cells.iter().any(|name| cell.name.starts_with(name))
         })
         .collect();
-    // Before the rounds, whose calls and answers Redis keeps.
-    let idle = resident_mib(&servers.proxium().1);
-    let mut memory = Memory { idle, c64: under_load_mib(servers, seconds).await, ..Memory::default() };
+    let mut memory = Memory { idle: resident_mib(&servers.proxium().1), ..Memory::default() };
     let counts = counts::count(servers).await;
     let mut samples = Vec::new();
     for round in 0..options.rounds {
@@ -129,6 +127,7 @@ pub async fn measure(servers: &Servers, options: &Options) -> Results {
         }
     }
     let wasm_bytes = std::fs::metadata(binaries::wasm()).expect("the filter").len();
+    memory.c64 = under_load_mib(servers, seconds).await;
     if options.cells.is_empty() {
         memory.plain_stream_kib = stream_kib(servers, Target::Plain).await;
         memory.stream_kib = stream_kib(servers, Target::Miss).await;
