@@ -106,7 +106,10 @@ impl Group {
         for ((callout, waiter), reply) in group.into_iter().zip(replies) {
             match reply {
                 Some(reply) => self.with(&waiter, |request| request.replied(reply)),
-                None => self.flies(host::dispatch(&callout), vec![(callout, waiter)]),
+                None => {
+                    self.with(&waiter, Request::asked_again);
+                    self.flies(host::dispatch(&callout), vec![(callout, waiter)]);
+                }
             }
         }
         self.send(config, false);

@@ -205,6 +205,11 @@ impl Request {
         }
     }
 
+    /// The call that went with others goes once more, alone.
+    pub fn asked_again(&mut self) {
+        self.feed(Event::AskedAgain);
+    }
+
     /// The call that went with others ended so.
     pub fn replied(&mut self, reply: Reply) {
         let size = if let Reply::Answer(answer) = &reply { answer.body.len() } else { 0 };

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
 
+use fred::prelude::*;
 use proxium::mock_provider::{ANY, Behaviour};
+use proxium::store::name;
 use proxium_e2e::{BOUND, Call, Key, Stack, chat, eventually};
 use serde_json::json;
 use std::time::Duration;
@@ -77,6 +79,36 @@ async fn without_a_control_plane_each_is_told_so() {
     }
 }
 
+/// What was asked first may be done last: in a control plane that reaches Redis later than the one that refuses.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_asked_for_twice_and_is_refused_cannot_be_admitted_any_more() {
+    let stack = Stack::builder().concurrency(1).start().await;
+    let key = stack.key_with(json!({}), json!({"ceilings": {"calls_per_hour": 0}})).await;
+    let _ = stack.call(&call(&key, 0)).await.expect(429);
+    let redis = stack.redis_client().await;
+    stack.redis.process().pause();
+    let before = callouts(&stack).await;
+    let asked: Vec<_> = (0..CALLS).map(|number| stack.envoys[0].spawn(call(&key, number))).collect();
+    eventually("what goes together in a moment goes alone in the end", BOUND, || async {
+        let sent = callouts(&stack).await - before;
+        if sent > CALLS as u64 { Ok(()) } else { Err(sent) }
+    })
+    .await;
+    stack.redis.process().resume();
+    let mut reservations = Vec::new();
+    for answer in asked {
+        let id = answer.await.unwrap().unwrap().expect(429).header("x-proxium-request-id").unwrap().to_owned();
+        reservations.push(name::reservation(&key.project, &id));
+    }
+    // Those went alone at once that came when none was on its way.
+    eventually("most were in a group and are ended", BOUND, || async {
+        let words: Vec<Option<String>> = redis.mget(reservations.clone()).await.unwrap();
+        let ended = words.iter().filter(|word| word.as_deref() == Some("released")).count();
+        if ended > CALLS / 2 { Ok(()) } else { Err(ended) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_too_large_to_travel_together_come_alone() {
     let stack = Stack::builder().concurrency(1).render("--l1-mib", "0").start().await;
@@ -85,10 +117,16 @@ async fn answers_too_large_to_travel_together_come_alone() {
     stack.mocks.first.next("m1", [Behaviour::answer().text(&text)]);
     let first = stack.call(&call(&key, 0)).await.expect(200);
     stack.kept(&key.project, &first).await;
-    for answer in stack.all_at_once((0..40).map(|_| call(&key, 0))).await {
+    let hits = 40;
+    for answer in stack.all_at_once((0..hits).map(|_| call(&key, 0))).await {
         let answer = answer.expect(200);
         assert_eq!((answer.header("x-proxium-cache"), &answer.json()["choices"][0]["message"]["content"]), (Some("hit"), &json!(text)));
     }
+    let recorded = || async {
+        let recorded = stack.books(&key).await.count("hit");
+        if recorded >= hits { Ok(recorded) } else { Err(recorded) }
+    };
+    assert_eq!(eventually("each hit is in the ledger", BOUND, recorded).await, hits);
 }
 
 #[tokio::test(flavor = "multi_thread")]

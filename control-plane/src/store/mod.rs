@@ -175,7 +175,7 @@ pub mod name {
         sender_window(source) = "window:sender:{}";
         /// One reservation: its record as `lua/books.lua` packs it, or once nothing can change it any more the word `settled` or `released`.
         reservation(id) = "reservation:{}";
-        /// There while a batch of hits of this id counts as told.
+        /// There while a hit, or a batch of them, of this id counts as told.
         hits(id) = "hits:{}";
         /// Sorted set of held reservations by due instant (ms).
         due() = "due";

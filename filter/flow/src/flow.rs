@@ -19,6 +19,8 @@ pub enum Event {
     TooLarge,
     /// The VM holds too many bodies and answers to take this one.
     Overloaded,
+    /// What [`Effect::Call`] asks is asked once more: what was asked first may still be done, even later.
+    AskedAgain,
     /// The end of [`Effect::Call`] or [`Effect::Settle`].
     Reply(Reply),
     /// After [`Effect::Route`]: the head of what the router has for the client.
@@ -149,6 +151,10 @@ impl Stage {
             (Self::Classifying(call), Event::Reply(reply)) => classify::reply(call, &reply, world),
             (Self::Siding(side), Event::Reply(reply)) => side.reply(reply, world),
             (Self::Siding(side), Event::Overloaded) => side.overloaded(world),
+            (Self::Reserving(mut call), Event::AskedAgain) => {
+                call.asked_again = true;
+                Turn { stage: Self::Reserving(call), effects: Vec::new() }
+            }
             (Self::Reserving(call), Event::Reply(reply)) => reserve::reply(call, &reply, world),
             (Self::Attempting(attempting), Event::Reply(reply)) => attempting.reply(reply, world),
             (Self::Attempting(attempting), Event::Overloaded) => attempting.overloaded(world),

@@ -10,8 +10,8 @@ use proxium_flow::world::KnownKey;
 use proxium_flow::{Effect, Event, RawHead, Stage};
 use proxium_wire::settlement::End;
 use proxium_wire::{
-    AdmitReply, Admitted, AuthenticateReply, Hit, Limit, OwnCredential, RateLimit, Refused, Settle, SnapshotReply, StoredAnswer, Usage,
-    Window, admit_reply,
+    AdmitReply, Admitted, AuthenticateReply, Hit, Limit, OwnCredential, RateLimit, Refused, Settle, Settlement, SnapshotReply,
+    StoredAnswer, Usage, Window, admit_reply,
 };
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -136,21 +136,47 @@ fn an_admission_whose_answer_is_lost_is_released() {
     assert!(released(&turn), "the client left while the admission was on its way");
 }
 
-#[test]
-fn a_refusal_is_a_429_with_its_limit_and_nothing_owed() {
-    let script = Script::default();
+fn refused() -> Refused {
     let window = Window { limit: 5, remaining: 0, reset_ms: 30_000 };
-    let refused = Refused {
+    Refused {
         limit: Limit::CallsPerHour.into(),
         of_sender: false,
         retry_after_ms: Some(30_000),
         rate_limit: RateLimit { requests: Some(window), tokens: None },
-    };
-    let reply = AdmitReply { outcome: Some(admit_reply::Outcome::Refused(refused)) };
+    }
+}
+
+#[test]
+fn a_refusal_is_a_429_with_its_limit_and_nothing_owed() {
+    let script = Script::default();
+    let reply = AdmitReply { outcome: Some(admit_reply::Outcome::Refused(refused())) };
     let turn = script.call_with(&[], REQUEST).stage.step(control_plane(reply), &script);
     assert_eq!(code(&turn), (429, "tenant_capped".into()));
     assert_eq!(response(&turn).headers.get("retry-after"), Some("30"));
     assert_eq!(turn.effects.len(), 1);
+}
+
+#[test]
+fn an_admission_that_was_asked_for_twice_is_released_unless_it_was_made() {
+    use admit_reply::Outcome;
+    let free = Hit::default();
+    let charged = Hit { rate_limit: Some(RateLimit::default()), ..Hit::default() };
+    let outcomes = [
+        (Outcome::Refused(refused()), true),
+        (Outcome::InvalidKey(()), true),
+        (Outcome::Hit(free), true),
+        (Outcome::Hit(charged), false),
+        (Outcome::Admitted(Admitted::default()), false),
+    ];
+    for (outcome, is_released) in outcomes {
+        let script = Script::default();
+        let turn = script.call_with(&[], REQUEST).stage.step(Event::AskedAgain, &script);
+        assert!(turn.effects.is_empty());
+        let reply = control_plane(AdmitReply { outcome: Some(outcome.clone()) });
+        let turn = turn.stage.step(reply, &script);
+        let is_release = |effect: &Effect| matches!(effect, Effect::Post(Settlement { end: Some(End::Release(_)), .. }));
+        assert_eq!(turn.effects.iter().any(is_release), is_released, "{outcome:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,13 @@
--- Records a hit that is free: no call of any window, no limit. `model`: that answered; then further fields of the ledger record, flat.
--- Answers 'recorded' or why not.
+-- Records a hit that is free, once for each id: no call of any window, no limit. `model`: that answered; then further fields of the ledger
+-- record, flat. Answers 'recorded', 'again' or why not.
+
+-- What is asked for twice is asked within seconds.
+local TWICE_MS = 60 * 1000
 
 return each(function(id, key_id, source, model, ...)
   local project, why_not = open_project()
   if not project then return why_not end
+  if not redis.call('SET', name('hits', id), 1, 'NX', 'PX', TWICE_MS) then return 'again' end
 
   append(id, { key_id = key_id, source = source, month = project.month, at = project.now }, {
     kind = 'hit', cost = 0, calls = 0, tokens = 0, input = 0, output = 0, model = model, answers = 1, cached = 1,

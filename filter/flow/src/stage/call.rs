@@ -79,6 +79,8 @@ pub struct Call {
     pub cache: Option<CacheScope>,
     /// *Reserve*: when it was asked for.
     pub asked_ms: u64,
+    /// *Reserve*: it was asked for twice, and one of them may be done after the call is over.
+    pub asked_again: bool,
     /// *Lookup*: where near answers are sought; `None`: they are not.
     pub comparing: Option<Comparing>,
     /// *Reserve*: the admission that is asked for may hold an embedding's money instead.
@@ -140,6 +142,7 @@ impl Call {
             soft_cap: false,
             cache: None,
             asked_ms: 0,
+            asked_again: false,
             admitted: None,
             attempts: Vec::new(),
             cut_by_caller: None,

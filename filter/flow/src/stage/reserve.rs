@@ -14,7 +14,7 @@ use crate::request::CacheMode;
 use crate::snapshot::Entry;
 use crate::world::World;
 use proxium_wire::admit_reply::Outcome;
-use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, StoredAnswer, path};
+use proxium_wire::{AdmitReply, AdmitRequest, Alternative, HOLD_GRACE_MS, Hit, Hold, NanoUsd, Settlement, StoredAnswer, path};
 use std::borrow::Cow;
 use std::rc::Rc;
 
@@ -55,6 +55,10 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
                 call.take_soft_cap_plan();
             }
             let mut effects = call.record_side_calls();
+            // A hit with limits is a reservation of this id.
+            if hit.rate_limit.is_none() {
+                effects.extend(unmade(&call).map(Effect::Post));
+            }
             let answer = std::mem::take(&mut hit.answer);
             effects.push(Effect::Respond(stored(&call, &hit, Cow::Owned(answer))));
             Turn::done(effects)
@@ -68,10 +72,10 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
             beside.into_iter().fold(call.next(world), Turn::and)
         }
         Some(Outcome::Embed(admitted)) => near::embed(call, &admitted, world),
-        Some(Outcome::Refused(refused)) => call.refuse(&Refusal::Capped(Box::new(refused))),
+        Some(Outcome::Refused(refused)) => call.refuse_after(&Refusal::Capped(Box::new(refused)), unmade(&call)),
         Some(Outcome::InvalidKey(())) => {
             world.learn_key(call.key_hash, None, world.now_ms());
-            call.refuse(&Refusal::InvalidKey)
+            call.refuse_after(&Refusal::InvalidKey, unmade(&call))
         }
         None if world.config().on_control_plane_failure == OnFailure::Allow => {
             let beside = call.record_side_calls();
@@ -81,6 +85,11 @@ pub fn reply(mut call: Box<Call>, reply: &Reply, world: &impl World) -> Turn {
         None if call.deadline.left_ms(world.now_ms()) == 0 => call.refuse_after(&Refusal::DeadlineExceeded, call.release()),
         None => call.refuse_after(&Refusal::ControlPlaneUnavailable, call.release()),
     }
+}
+
+/// Where no reservation was made but it was asked for twice: the other asking may be yet to be done, and must find that it has ended.
+fn unmade(call: &Call) -> Option<Settlement> {
+    call.asked_again.then(|| call.release()).flatten()
 }
 
 fn request(call: &Call, left_ms: u64) -> AdmitRequest {
