@@ -102,7 +102,7 @@ impl Group {
             }
             Some(Flight::Group(group)) => group,
         };
-        let replies = apart(host::reply(num_headers, body_size), group.len());
+        let replies = apart(host::control_plane_reply(num_headers, body_size), group.len());
         for ((callout, waiter), reply) in group.into_iter().zip(replies) {
             match reply {
                 Some(reply) => self.with(&waiter, |request| request.replied(reply)),

@@ -10,7 +10,6 @@ use crate::upstream::Upstream;
 use crate::vm::{Host, Vm};
 use proxium_flow::config::Config;
 use proxium_flow::control_plane::{TIMEOUT_MS, callout, read};
-use proxium_flow::message::Reply;
 use proxium_flow::world::World;
 use proxium_wire::{SettleReply, SnapshotReply, SnapshotRequest, metric, path};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
@@ -118,7 +117,7 @@ impl Context for Root {
         if host.group.landed(&host.config, token, num_headers, body_size) {
             return;
         }
-        let reply: Reply = host::reply(num_headers, body_size);
+        let reply = host::control_plane_reply(num_headers, body_size);
         let now_ms = host::now_ms();
         if let Some((_, call)) = self.poll.take_if(|(poll, _)| *poll == token) {
             if let Some(call) = call {

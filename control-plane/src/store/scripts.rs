@@ -121,7 +121,7 @@ impl Script {
     /// and the state nearly always is there: of two such keys a cluster that moves the slot from one master to another key by key answers
     /// neither here nor there (`TRYAGAIN`), so that no script ever sees half a project.
     ///
-    /// A caller that is dropped meanwhile takes nothing back.
+    /// A caller that is dropped before its run begins asked for nothing; later it takes nothing back.
     pub async fn run<R: FromValue>(&self, redis: &Client, project: &str, args: Args) -> Result<R, StoreError> {
         let (answer, answered) = oneshot::channel();
         let is_first = match self.waiting().entry(project.to_owned()) {
@@ -187,10 +187,11 @@ impl Script {
         }
     }
 
-    /// Takes out the calls of the next run; none: the project has none any more.
+    /// Takes out the calls of the next run, but whose callers gave up; none: the project has none any more.
     fn next(&self, project: &str) -> Option<Vec<Call>> {
         let mut waiting = self.waiting();
         let calls = waiting.get_mut(project)?;
+        calls.retain(|(_, caller)| !caller.is_closed());
         if calls.is_empty() {
             waiting.remove(project);
             return None;
