@@ -117,29 +117,3 @@ async fn calls_of_a_project_that_come_together_share_runs() {
     // 64 at most in each.
     assert_eq!((of("fcall"), of("zadd"), of("hmget") < 40), (4, 4, true), "{stats}");
 }
-
-#[tokio::test]
-async fn who_gives_up_before_its_run_begins_is_not_admitted() {
-    let world = World::on(Arc::new(Redis::start(&["--save", ""]))).await;
-    world.admitted(&world.call("zeroth")).await;
-    let node = &world.home.nodes[0];
-    node.tell("CLIENT PAUSE 60000 WRITE");
-    let (first, second) = (world.call("first"), world.call("second"));
-    let gives_up = async {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while !node.tell("CLIENT LIST").contains("flags=b") {
-            assert!(std::time::Instant::now() < until, "the first waits in Redis");
-            tokio::task::yield_now().await;
-        }
-        let second = tokio::time::timeout(std::time::Duration::from_millis(50), world.admit(&second)).await;
-        assert!(second.is_err(), "Redis takes no writes");
-        node.tell("CLIENT UNPAUSE");
-    };
-    tokio::join!(world.admitted(&first), gives_up);
-    world.admitted(&world.call("third")).await;
-    let mut kept = Vec::new();
-    for id in ["first", "second", "third"] {
-        kept.push(world.client.exists::<bool, _>(name::reservation(&world.project, id)).await.unwrap());
-    }
-    assert_eq!(kept, [true, false, true]);
-}

@@ -165,7 +165,7 @@ async fn what_one_fails_at_is_not_the_others() {
 }
 
 #[tokio::test]
-async fn a_caller_that_gives_up_takes_no_other_along() {
+async fn a_caller_that_gives_up_before_its_run_is_not_admitted_and_takes_no_other_along() {
     let world = World::new().await;
     let (given_up, stays) = (world.call("given-up"), world.call("stays"));
     {
@@ -174,5 +174,5 @@ async fn a_caller_that_gives_up_takes_no_other_along() {
         assert!(futures_util::poll!(&mut call).is_pending());
     }
     assert!(matches!(world.admit(&stays).await, Outcome::Admitted(_)));
-    assert_eq!(world.held().await, 2_000);
+    assert_eq!(world.held().await, 1_000);
 }
