@@ -204,11 +204,14 @@ pub fn reply(num_headers: usize, body_size: usize) -> Reply {
 
 /// The same of a callout to the control plane, whose answers are their bodies: the head of one that is well is not read.
 pub fn control_plane_reply(num_headers: usize, body_size: usize) -> Reply {
-    let status = || hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status").ok().flatten();
-    if num_headers > 0 && status().is_some_and(|status| status == b"200") {
-        return Reply::Answer(Answer { status: 200, headers: Headers::new(), body: reply_body(body_size) });
+    // Without a head the SDK would panic.
+    if num_headers == 0 {
+        return Reply::Failed(Failure::Reset);
     }
-    reply(num_headers, body_size)
+    match hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status") {
+        Ok(Some(status)) if status == b"200" => Reply::Answer(Answer { status: 200, headers: Headers::new(), body: reply_body(body_size) }),
+        _ => reply(num_headers, body_size),
+    }
 }
 
 fn reply_body(size: usize) -> Vec<u8> {

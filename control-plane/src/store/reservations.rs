@@ -170,22 +170,23 @@ fn providers(request: &AdmitRequest) -> Vec<&str> {
     all
 }
 
-/// Records a hit that is free.
+/// Records a hit that is free, once for its id.
 pub(super) async fn hit(redis: &Client, scripts: &Scripts, of: &AdmitRequest, model: &str) -> Result<(), StoreError> {
-    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(model));
-    let args = args.fields(ledger::of_hit(&of.call, model));
-    match scripts.hit.run::<String>(redis, &of.project, args).await?.as_str() {
-        STATE_MISSING => Err(state_missing(&of.project)),
-        _ => Ok(()),
-    }
+    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(model)).number(1);
+    record_hits(redis, scripts, &of.project, args.fields(ledger::of_hit(&of.call, model))).await
 }
 
-/// Records free hits that a filter answered by itself, once for each id.
+/// Records free hits that a filter answered by itself, once for the id of their batch.
 pub(super) async fn hits(redis: &Client, scripts: &Scripts, of: &Settlement, hits: &Hits) -> Result<(), StoreError> {
-    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(&hits.model)).number(tokens(hits.count));
-    let args = args.fields(ledger::of_hit(&hits.call, &hits.model));
-    match scripts.hits.run::<String>(redis, &of.project, args).await?.as_str() {
-        STATE_MISSING => Err(state_missing(&of.project)),
+    let count = tokens(hits.count);
+    let args = Args::default().text(&of.id).text(&of.key_id).text(&of.source).text(&ledger::text(&hits.model)).number(count);
+    let args = args.fields(ledger::of_hit(&hits.call, &hits.model)).fields(vec![("hits", count.to_string())]);
+    record_hits(redis, scripts, &of.project, args).await
+}
+
+async fn record_hits(redis: &Client, scripts: &Scripts, project: &str, args: Args) -> Result<(), StoreError> {
+    match scripts.hits.run::<String>(redis, project, args).await?.as_str() {
+        STATE_MISSING => Err(state_missing(project)),
         _ => Ok(()),
     }
 }

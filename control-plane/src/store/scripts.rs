@@ -54,7 +54,6 @@ pub(super) struct Scripts {
     pub settle: Script,
     pub release: Script,
     pub expire: Script,
-    pub hit: Script,
     pub hits: Script,
     pub rebuild: Script,
     pub rewindow: Script,
@@ -71,8 +70,8 @@ macro_rules! functions {
     ($($name:ident $flags:ident),*) => { [$((stringify!($name), $flags, include_str!(concat!("lua/", stringify!($name), ".lua")))),*] };
 }
 
-const FUNCTIONS: [(&str, &str, &str); 10] = functions! {
-    reserve ADMITS, settle ENDS, release ENDS, expire ENDS, hit ADMITS, hits ADMITS, rebuild ENDS, rewindow ENDS, reset ENDS, correct ENDS
+const FUNCTIONS: [(&str, &str, &str); 9] = functions! {
+    reserve ADMITS, settle ENDS, release ENDS, expire ENDS, hits ADMITS, rebuild ENDS, rewindow ENDS, reset ENDS, correct ENDS
 };
 
 impl Scripts {
@@ -87,7 +86,6 @@ impl Scripts {
             settle: script("settle"),
             release: script("release"),
             expire: script("expire"),
-            hit: script("hit"),
             hits: script("hits"),
             rebuild: script("rebuild"),
             rewindow: script("rewindow"),

@@ -9,7 +9,7 @@ use proxium_flow::message::{Answer, Headers};
 use proxium_flow::stage::outcome::Report;
 use proxium_flow::{Effect, Event, Turn};
 use proxium_wire::settlement::End;
-use proxium_wire::{Admitted, Dialect, Endpoint, OwnCredential, ResponseOwner, Settle};
+use proxium_wire::{Admitted, Dialect, Endpoint, OwnCredential, ResponseOwner};
 use serde_json::{Value, json};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -36,13 +36,6 @@ fn ask(script: &Script, body: &str) -> Turn {
 
 fn let_in(script: &Script, turn: Turn, with: Admitted) -> Turn {
     turn.stage.step(admitted(with), script)
-}
-
-fn settle(turn: &Turn) -> &Settle {
-    match &settled(turn).end {
-        Some(End::Settle(settle)) => settle,
-        other => panic!("not settled but {other:?}"),
-    }
 }
 
 fn sent(turn: &Turn) -> (Option<&str>, Value) {

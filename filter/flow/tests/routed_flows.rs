@@ -9,7 +9,7 @@ use proxium_flow::message::{Answer, Headers, Route};
 use proxium_flow::stage::outcome::Report;
 use proxium_flow::{Effect, Event, Stage, Turn};
 use proxium_wire::settlement::End;
-use proxium_wire::{AdmitReply, Admitted, Hit, Settle, StoredAnswer, Usage, admit_reply};
+use proxium_wire::{AdmitReply, Admitted, Hit, StoredAnswer, Usage, admit_reply};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use world::*;
@@ -67,13 +67,6 @@ fn chunk(script: &Script, turn: Turn, bytes: &str, end: bool) -> (Turn, String) 
 
 fn closed(script: &Script, turn: Turn, by_client: bool) -> Turn {
     turn.stage.step(Event::Closed { by_client }, script)
-}
-
-fn settle(turn: &Turn) -> &Settle {
-    match &settled(turn).end {
-        Some(End::Settle(settle)) => settle,
-        other => panic!("not settled but {other:?}"),
-    }
 }
 
 #[test]

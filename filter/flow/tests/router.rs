@@ -8,8 +8,6 @@ use proxium_flow::config::Config;
 use proxium_flow::message::Answer;
 use proxium_flow::stage::outcome::Report;
 use proxium_flow::{Effect, Event, Stage, Turn};
-use proxium_wire::Settle;
-use proxium_wire::settlement::End;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use world::*;
@@ -38,13 +36,6 @@ fn head(script: &Script, turn: Turn, status: u16, content_type: &str) -> Turn {
 
 fn text(turn: &Turn) -> String {
     String::from_utf8(response(turn).body.clone()).unwrap()
-}
-
-fn settle(turn: &Turn) -> &Settle {
-    match &settled(turn).end {
-        Some(End::Settle(settle)) => settle,
-        other => panic!("not settled but {other:?}"),
-    }
 }
 
 #[test]

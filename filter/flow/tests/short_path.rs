@@ -5,10 +5,7 @@ mod world;
 
 use proxium_flow::message::Failure;
 use proxium_flow::{Effect, Event, Turn};
-use proxium_wire::settlement::End;
-use proxium_wire::{
-    AdmitReply, Admitted, Catalog, Dialect, Endpoint, Limit, OwnCredential, Prices, RateLimit, Refused, Settle, admit_reply,
-};
+use proxium_wire::{AdmitReply, Admitted, Catalog, Dialect, Endpoint, Limit, OwnCredential, Prices, RateLimit, Refused, admit_reply};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 use world::*;
@@ -52,17 +49,6 @@ fn embed(script: &Script, body: &str) -> Turn {
 
 fn let_in(script: &Script, turn: Turn) -> Turn {
     turn.stage.step(admitted(Admitted::default()), script)
-}
-
-fn settle(turn: &Turn) -> &Settle {
-    match &settled(turn).end {
-        Some(End::Settle(settle)) => settle,
-        other => panic!("not settled but {other:?}"),
-    }
-}
-
-fn released(turn: &Turn) -> bool {
-    matches!(settled(turn).end, Some(End::Release(_)))
 }
 
 #[test]

@@ -1,5 +1,5 @@
--- Records free hits that a filter answered by itself, told in a batch: no call of any window, no limit. Once for each id. `model`: whose
--- answer it was; `hits`: how many; then further fields of the ledger record, flat. Answers 'recorded', 'again' or why not.
+-- Records free hits, once for each id: no call of any window, no limit. `model`: whose answer it was; `hits`: how many; then further fields of
+-- the ledger record, flat. Answers 'recorded', 'again' or why not.
 
 return each(function(id, key_id, source, model, hits, ...)
   local project, why_not = open_project()
@@ -8,6 +8,6 @@ return each(function(id, key_id, source, model, hits, ...)
 
   append(id, { key_id = key_id, source = source, month = project.month, at = project.now }, {
     kind = 'hit', cost = 0, calls = 0, tokens = 0, input = 0, output = 0, model = model, answers = hits, cached = hits,
-  }, 'hits', hits, ...)
+  }, ...)
   return 'recorded'
 end)

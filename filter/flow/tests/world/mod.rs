@@ -12,7 +12,7 @@ use proxium_flow::world::{KeyHash, KnownKey, World};
 use proxium_flow::{Effect, Event, RawHead, Stage, Turn};
 use proxium_wire::{
     AdmitReply, AdmitRequest, Admitted, Breaker, Catalog, Endpoint, KeyRecord, Limits, Model, Names, Prices, ProjectRecord, Provider,
-    Rules, Settlement, SnapshotReply, admit_reply,
+    Rules, Settle, Settlement, SnapshotReply, admit_reply, settlement,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -208,6 +208,17 @@ pub fn settled(turn: &Turn) -> &Settlement {
             _ => None,
         })
         .unwrap_or_else(|| panic!("nothing is settled: {:?}", turn.effects))
+}
+
+pub fn settle(turn: &Turn) -> &Settle {
+    match &settled(turn).end {
+        Some(settlement::End::Settle(settle)) => settle,
+        other => panic!("not settled but {other:?}"),
+    }
+}
+
+pub fn released(turn: &Turn) -> bool {
+    matches!(settled(turn).end, Some(settlement::End::Release(_)))
 }
 
 pub fn response(turn: &Turn) -> &Response {
